@@ -8,6 +8,7 @@
 
 #include "commands/exit_code.h"
 #include "commands/plan_config.h"
+#include "commands/plan_memory.h"
 #include "commands/terminal.h"
 #include "megatron/base/command_help.h"
 #include "megatron/base/file_system.h"
@@ -131,8 +132,10 @@ void show_schedule(const PlanConfig& config, std::ostream& out) {
 }  // namespace
 
 int plan_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  const bool is_of_memory = std::ranges::count(args, kPlanMemory) > 0;
   return run_command("plan", err, [&] {
-    if (asks_for_help(args)) return show_text(plan_help(args), out);
+    if (asks_for_help(args)) return show_text(is_of_memory ? plan_memory_help(args) : plan_help(args), out);
+    if (is_of_memory) return show_memory_plan(args, out);
     show_schedule(parse_plan(args), out);
   });
 }

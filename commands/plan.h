@@ -7,7 +7,8 @@
 
 namespace megatron {
 
-/// Draws pipeline schedules as text and SVG, with bubble and peak activations of each rank. @return exit status.
+/// Draws pipeline schedules as text and SVG, with bubble and peak activations of each rank; with --memory prints what a
+/// run holds on a GPU. @return exit status.
 int plan_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
 
 }  // namespace megatron

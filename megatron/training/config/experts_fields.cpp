@@ -229,9 +229,11 @@ void describe_dispatch(FieldTable& table, PretrainConfig& config, const FieldCon
       .known_as("token-dispatcher moe-dispatcher dispatcher-type")
       .such_as(such_as("--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall"));
   table
-      .add("moe_expert_rank_capacity_factor", experts.expert_rank_capacity_factor,
-           "a rank has room for this factor times the tokens that balanced experts would get; a step with more tokens "
-           "is computed again with room for all; without it there always is")
+      .add(
+          "moe_expert_rank_capacity_factor", experts.expert_rank_capacity_factor,
+          "a rank has room for this factor times the tokens that balanced experts would get; a step with more tokens "
+          "is computed again, exactly. Without it there is room for any tokens, or on GPUs that are too small for that "
+          "the largest factor that fits")
       .above(0)
       .needs("--expert-model-parallel-size above 1",
              [&config, has_experts] { return has_experts() && config.parallel.expert_model_parallel_size > 1; })

@@ -40,6 +40,9 @@ std::vector<Change> changes_of(const PretrainConfig& config) {
   if (config.transformer.recompute_granularity != RecomputeGranularity::kFull)
     changes.push_back({full, "layers computed again in the backward pass"});
   add_sizes(config, changes);
+  if (!config.optimizer.optimizer_cpu_offload)
+    changes.push_back({"--optimizer-cpu-offload --overlap-cpu-optimizer-d2h-h2d",
+                       "the optimizer's state in host memory, where the host steps it"});
   if (config.transformer.params_dtype != DType::kBFloat16) return changes;
   const std::string ten =
       "--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 --main-grads-dtype bf16";

@@ -16,8 +16,8 @@ using ConfigWithFlags = std::function<std::optional<PretrainConfig>(const std::s
 using PlannedBytes = std::function<int64_t(const PretrainConfig&)>;
 
 /// Plans what can be changed one by one, from what changes the numbers least: the distributed optimizer, recompute,
-/// micro-batches, other layouts of the same ranks, 10 and 8 bytes a parameter, more GPUs. @return lines that name the
-/// flags and the bytes of those that fit, five at most; or that none of them does
+/// micro-batches, other layouts of the same ranks, the optimizer in host memory, 10 and 8 bytes a parameter, more GPUs.
+/// @return lines that name the flags and the bytes of those that fit, five at most; or that none of them does
 std::string memory_advice(const PretrainConfig& config, const ConfigWithFlags& with_flags, const PlannedBytes& planned,
                           int64_t available_bytes);
 

@@ -53,7 +53,9 @@ std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank)
   if (gpu.others > 0) text += line("the driver's, and of other processes", static_cast<double>(gpu.others));
   const int64_t planned = planned_gpu_bytes(plan, gpu) + gpu.others;
   text += line("in all", static_cast<double>(planned));
-  return text + line(planned > gpu.total ? "MORE than the GPU has" : "of", static_cast<double>(gpu.total));
+  text += line(planned > gpu.total ? "MORE than the GPU has" : "of", static_cast<double>(gpu.total));
+  if (plan.host > 0) text += line("beside it, page-locked memory of the host", static_cast<double>(plan.host));
+  return text;
 }
 
 }  // namespace megatron

@@ -14,6 +14,7 @@ struct MemoryPlan {
   std::array<int64_t, kNumMemoryUses> peaks{};  // of each use, which need not come at the same time
   int64_t peak = 0;                             // of all that lives at a time
   int64_t high_water = 0;                       // with the gaps between blocks: what the arena takes of the device
+  int64_t host = 0;                             // page-locked memory of the host, which is no GPU memory
   int64_t copies = 0;             // where other ranks copy rows and messages to, where GPUs reach each other
   bool cuts_samples = false;      // at documents, which takes attention more: all of the above is of whole samples
   int64_t num_communicators = 0;  // of NCCL: of groups, and of pairs that send without copies

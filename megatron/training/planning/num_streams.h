@@ -12,8 +12,9 @@ namespace megatron {
 /// (PeerCopies).
 int64_t num_streams_of(const Connections& connections);
 
-/// The most that a rank of the run has, known from its layout alone, before there is a device: no fewer than
-/// num_streams_of(StepPlan::connections) of any rank. Interleaved pipelines have four channels for each virtual stage.
+/// The most that a rank of the run has, those of copies to and from the host included, known from its layout alone,
+/// before there is a device: no fewer than num_streams_of(StepPlan::connections) of any rank. Interleaved pipelines
+/// have four channels for each virtual stage.
 /// @param config  resolved
 int64_t most_streams_of(const PretrainConfig& config);
 

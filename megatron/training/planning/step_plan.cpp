@@ -14,13 +14,19 @@ namespace {
 /// More than any device has: the plan of a step that does not fit says how much it would need.
 constexpr int64_t kAnyCapacity = int64_t{1} << 46;
 
-/// Two steps, as the first makes what later ones find, with the largest batch.
+/// Two steps, as the first makes what later ones find, with the largest batch; and one that is repeated because rows
+/// overflowed, where that may happen.
 void take_steps(Trainer& trainer) {
   const PretrainConfig& config = trainer.config();
   const int64_t sequence_length = config.model.seq_length.value();
   const int64_t number = microbatch_calculator_of(config).at(std::numeric_limits<int64_t>::max()).num_microbatches;
   const auto batch = config.family.blank_batch(config.training.micro_batch_size.value(), sequence_length);
   for (int step = 0; step < 2; ++step) trainer.train_step(MicroBatches::repeated(batch, number));
+  if (config.transformer.moe && config.transformer.moe->expert_rank_capacity_factor) {
+    trainer.model().set_bounded(false);
+    trainer.train_step(MicroBatches::repeated(batch, number));
+    trainer.model().set_bounded(true);
+  }
   if (!config.validation.evaluates()) return;
   const int64_t num_evaluated = eval_microbatch_calculator_of(config).at(0).num_microbatches;
   const auto evaluated = config.family.blank_batch(config.validation.eval_micro_batch_size.value(), sequence_length);
@@ -34,13 +40,13 @@ MemoryPlan memory_of(const Arena& arena) {
   return plan;
 }
 
-/// Whether the messages of a channel are copied between GPUs.
+/// Says whether the messages of a channel are copied between GPUs.
 bool is_copied(const Connection& channel, const ProcessGroup& group, const RankPlaces& places) {
   return group.traits().by_copy_engine &&
          places.reach(group.global_rank(channel.sender), group.global_rank(channel.receiver));
 }
 
-/// Whether the rows of a group's collectives are.
+/// Says whether the rows of a group's collectives are.
 bool has_copied_rows(const ConnectionUse& use, const ProcessGroup& group, const RankPlaces& places) {
   std::vector<int> ranks;
   ranks.reserve(static_cast<size_t>(group.size()));
@@ -73,6 +79,7 @@ StepPlan plan_steps(const PretrainConfig& config, int rank, DeviceKind backend, 
                   {.device = DeviceKind::kMeta, .meta_of = backend, .capacity_bytes = kAnyCapacity, .groups = groups});
   take_steps(trainer);
   StepPlan plan{.memory = memory_of(trainer.device().arena), .connections = world.connections()};
+  plan.memory.host = trainer.device().pinned.high_water_bytes();
   plan.memory.cuts_samples = config.data.separates_documents();
   if (world.size() > 1) count_connections(plan.connections, groups, places, plan.memory);
   return plan;

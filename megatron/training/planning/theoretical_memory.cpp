@@ -56,7 +56,8 @@ double ranks_of_experts(const MemorySizes& sizes) {
 /// @param num_replicas  of the parameter
 double bytes_of_a_parameter(const MemorySizes& sizes, const ParameterBytes& bytes, double num_replicas) {
   const double num_shards = sizes.use_distributed_optimizer ? num_replicas : 1;
-  return static_cast<double>(bytes.weight_and_gradient) + static_cast<double>(bytes.optimizer) / num_shards;
+  return static_cast<double>(bytes.weight_and_gradient) +
+         static_cast<double>(bytes.optimizer) * (1 - bytes.part_on_host) / num_shards;
 }
 double bytes_of_a_parameter(const MemorySizes& sizes, const ParameterBytes& bytes) {
   return bytes_of_a_parameter(sizes, bytes, static_cast<double>(sizes.data_size));
@@ -120,9 +121,10 @@ double position_bytes(const PretrainConfig& config, double bytes_of_parameter) {
 
 MemorySizes memory_sizes_of(const PretrainConfig& config) {
   const ParallelConfig& parallel = config.parallel;
+  const std::optional<int64_t>& rows_of_rank = parallel.max_seqlen_per_dp_cp_rank;  // whatever the samples
   return {.model = config.transformer,
-          .seq_length = config.model.seq_length.value() / parallel.context_parallel_size,
-          .micro_batch_size = config.training.micro_batch_size.value(),
+          .seq_length = rows_of_rank.value_or(config.model.seq_length.value() / parallel.context_parallel_size),
+          .micro_batch_size = rows_of_rank ? 1 : config.training.micro_batch_size.value(),
           .sequence_parallel = parallel.sequence_parallel,
           .use_distributed_optimizer = config.optimizer.use_distributed_optimizer,
           .tensor_size = parallel.tensor_model_parallel_size,
@@ -185,6 +187,7 @@ ParameterBytes parameter_bytes_of(const PretrainConfig& config) {
   const bool is_adam = optimizer.optimizer == OptimizerType::kAdam;
   if (is_adam || optimizer.sgd_momentum != 0) bytes.optimizer += moment_bytes(optimizer.exp_avg_dtype);
   if (is_adam) bytes.optimizer += moment_bytes(optimizer.exp_avg_sq_dtype);
+  if (optimizer.optimizer_cpu_offload) bytes.part_on_host = optimizer.optimizer_offload_fraction;
   return bytes;
 }
 

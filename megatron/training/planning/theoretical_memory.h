@@ -41,11 +41,12 @@ struct TheoreticalParameters {
 };
 TheoreticalParameters theoretical_parameters(const MemorySizes& sizes);
 
-/// Bytes that a parameter takes. Defaults: Megatron's for mixed precision, bf16 weight and fp32 gradient, then fp32
-/// main parameter and Adam's two moments.
+/// Bytes that a parameter takes on the device. Defaults: Megatron's for mixed precision, bf16 weight and fp32 gradient,
+/// then fp32 main parameter and Adam's two moments.
 struct ParameterBytes {
   int64_t weight_and_gradient = 6;
-  int64_t optimizer = 12;  ///< the distributed optimizer splits them over the data-parallel ranks
+  int64_t optimizer = 12;   ///< the distributed optimizer splits them over the data-parallel ranks
+  double part_on_host = 0;  ///< of those of the optimizer, which the device does not hold
 };
 /// Those of a run, by its dtypes and its optimizer.
 ParameterBytes parameter_bytes_of(const PretrainConfig& config);

@@ -1,7 +1,7 @@
 // How ranks share the experts of a layer.
 #pragma once
 
-#include "megatron/ops/weighted_rows.h"
+#include "megatron/ops/weighted_activation.h"
 #include "megatron/transformer/module_context.h"
 #include "megatron/transformer/moe/moe_config.h"
 

@@ -82,7 +82,9 @@ struct MoeConfig {
   TokenDispatcherType token_dispatcher_type = TokenDispatcherType::kAllGather;
   /// Rows that a rank's experts have room for, as a multiple of those of balanced experts; none: for any routing.
   std::optional<double> expert_rank_capacity_factor;
-  bool grouped_gemm = true;                      ///< false: one expert after the other, the reference
+  int64_t num_exact_rounds =
+      1;                     ///< in which a step for which that was too few is repeated: each has room for any routing
+  bool grouped_gemm = true;  ///< false: one expert after the other, the reference
   bool apply_probs_on_input = false;             ///< with topk 1: not on the activation
   std::optional<double> force_routing_bias_std;  ///< random logits for benchmarks; 0: balanced
   bool calculate_per_token_loss = false;         ///< losses are sums over tokens, divided by their number later

@@ -3,16 +3,32 @@
 #include <cmath>
 
 #include "megatron/autograd/recompute.h"
+#include "megatron/kernels/elementwise.h"
 #include "megatron/ops/add.h"
 #include "megatron/ops/linear.h"
 
 namespace megatron {
+namespace {
+
+/// A map of the tokens [begin, end) alone, of the same shape.
+Tensor rows_of_map(const Context& ctx, const Tensor& map, int64_t begin, int64_t end) {
+  Tensor part = ctx.empty_like("routing.map_of_round", map);
+  launch(ctx, {.name = "fill"}, [&](auto& stream) {
+    kernels::fill(stream, {.y = part.view()});
+    kernels::copy(stream,
+                  {.x = map.slice(0, begin, end - begin).view(), .y = part.slice(0, begin, end - begin).view()});
+  });
+  return part;
+}
+
+}  // namespace
 
 MoeLayer::MoeLayer(const ModuleContext& context, const MoeConfig& config)
     : config_(config),
       recomputes_shared_experts_(context.config.recomputes(RecomputeModule::kSharedExperts)),
-      dispatcher_(make_token_dispatcher(context.groups, config)) {
-  require<ConfigError>(context.groups.tp.size() == 1 || context.sequence_parallel,
+      dispatcher_(context.replicates_tokens ? make_replicated_token_dispatcher(context.groups)
+                                            : make_token_dispatcher(context.groups, config)) {
+  require<ConfigError>(context.groups.tp.size() == 1 || context.sequence_parallel || context.replicates_tokens,
                        "[MoeLayer] {} tensor-parallel ranks without sequence parallelism would each route all tokens. "
                        "Give --sequence-parallel.",
                        context.groups.tp.size());
@@ -35,7 +51,8 @@ MoeLayer::MoeLayer(const ModuleContext& context, const MoeConfig& config)
                       .path = context.path,
                       .sequence_parallel = context.sequence_parallel,
                       .overlap = context.overlap,
-                      .stored = context.stored});
+                      .stored = context.stored,
+                      .replicates_tokens = context.replicates_tokens});
   }
   if (config.shared_expert_intermediate_size > 0)
     register_module(shared_experts_, std::make_unique<SharedExperts>(context.at("shared_experts"), config));
@@ -57,7 +74,7 @@ Parameter& MoeLayer::register_latent(std::unique_ptr<Parameter>& slot, const Mod
 
 /// Without a capacity, and with padding to it, the number of rows is known if the rank has all experts.
 PermutationOptions MoeLayer::permutation_options(int64_t num_tokens, const DispatchedTokens& dispatched,
-                                                 const std::optional<double>& capacity_factor) const {
+                                                 const RowRoom& room) const {
   const int64_t e = config_.num_experts, own = dispatched.routing.map.size(1), sources = dispatched.num_sources;
   const int64_t topk = std::min(config_.topk.topk, own), rows = dispatched.tokens.size(0) / sources;
   const bool is_padded = config_.pad_expert_input_to_multiple > 0 || config_.pad_expert_input_to_capacity;
@@ -74,9 +91,10 @@ PermutationOptions MoeLayer::permutation_options(int64_t num_tokens, const Dispa
     options.capacity = sources * (config_.pad_expert_input_to_capacity ? of_source : std::min(rows * topk, of_source));
     options.is_exact = config_.pad_expert_input_to_capacity && rows == num_tokens;
   }
-  if (!capacity_factor || own == e) return options;
+  if ((!room.factor && !room.tokens) || own == e) return options;
   const double balanced = static_cast<double>(sources * num_tokens * config_.topk.topk * own) / static_cast<double>(e);
-  const auto bound = static_cast<int64_t>(std::ceil(balanced * *capacity_factor));
+  const int64_t bound =
+      room.tokens ? sources * *room.tokens * topk : static_cast<int64_t>(std::ceil(balanced * *room.factor));
   if (bound >= options.capacity) return options;
   options.capacity = bound;
   options.is_exact = false;
@@ -84,23 +102,47 @@ PermutationOptions MoeLayer::permutation_options(int64_t num_tokens, const Dispa
 }
 
 Tensor MoeLayer::expert_output(Context& ctx, int64_t num_tokens, const DispatchedTokens& dispatched,
-                               const std::optional<double>& capacity_factor) const {
+                               const RowRoom& room) const {
   const Routing& routing = dispatched.routing;
   if (sequential_experts_) return sequential_experts_->forward(ctx, dispatched.tokens, routing);
-  const Permutation permutation =
-      sort_by_expert(ctx, routing.map, permutation_options(num_tokens, dispatched, capacity_factor));
+  const Permutation permutation = sort_by_expert(ctx, routing.map, permutation_options(num_tokens, dispatched, room));
   const Tensor probs = permute_probs(ctx, routing.probs, permutation);
   const Tensor rows = permute(ctx, dispatched.tokens, permutation);
   return unpermute(ctx, experts_->forward(ctx, rows, permutation.groups, probs), permutation);
 }
 
 Tensor MoeLayer::routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const {
-  const int64_t t = tokens.size(0);
-  if (!dispatcher_) return expert_output(ctx, t, {.tokens = tokens, .routing = routing, .sections = {}}, std::nullopt);
-  std::optional<double> capacity_factor;
-  if (is_bounded_ && ctx.is_training()) capacity_factor = config_.expert_rank_capacity_factor;
-  const DispatchedTokens dispatched = dispatcher_->dispatch(ctx, tokens, routing, capacity_factor);
-  return dispatcher_->combine(ctx, expert_output(ctx, t, dispatched, capacity_factor), dispatched);
+  if (!dispatcher_)
+    return expert_output(ctx, tokens.size(0), {.tokens = tokens, .routing = routing, .sections = {}}, {});
+  if (!config_.expert_rank_capacity_factor || !ctx.is_training()) return dispatched_output(ctx, tokens, routing, {});
+  if (!is_bounded_) return exact_output(ctx, tokens, routing);
+  return dispatched_output(ctx, tokens, routing, {.factor = config_.expert_rank_capacity_factor, .tokens = {}});
+}
+
+/// What the experts keep for backward may not fit where all tokens go to one rank; what one layer computes at a time
+/// does.
+Tensor MoeLayer::exact_output(Context& ctx, const Tensor& tokens, const Routing& routing) const {
+  const int64_t t = tokens.size(0), rounds = std::min(config_.num_exact_rounds, t);
+  Tensor sum;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const int64_t begin = t * round / rounds, end = t * (round + 1) / rounds;
+    RowRoom room;
+    if (rounds > 1) room.tokens = end - begin;
+    const Tensor map = rounds > 1 ? rows_of_map(ctx, routing.map, begin, end) : routing.map;
+    const auto function = [this, map, room](Context& c, const Payload& in) {
+      const Routing own{.probs = at(in, "probs"), .map = map};
+      return Payload{{"output", dispatched_output(c, at(in, "tokens"), own, room)}};
+    };
+    const Tensor output = at(recompute(ctx, {{"tokens", tokens}, {"probs", routing.probs}}, function), "output");
+    sum = sum.defined() ? add(ctx, sum, output) : output;  // a token's output is 0 but in its own round
+  }
+  return sum;
+}
+
+Tensor MoeLayer::dispatched_output(Context& ctx, const Tensor& tokens, const Routing& routing,
+                                   const RowRoom& room) const {
+  const DispatchedTokens dispatched = dispatcher_->dispatch(ctx, tokens, routing, room);
+  return dispatcher_->combine(ctx, expert_output(ctx, tokens.size(0), dispatched, room), dispatched);
 }
 
 Tensor MoeLayer::shared_output(Context& ctx, const Tensor& x) const {

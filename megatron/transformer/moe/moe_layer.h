@@ -24,28 +24,32 @@ struct MoeOutput {
 /// after them; the router and the shared experts see tokens of full width.
 class MoeLayer : public Module {
  public:
-  /// @throw ConfigError for tensor parallelism without sequence parallelism, where ranks would route the same tokens.
+  /// @throw ConfigError for tensor parallelism without sequence parallelism, where ranks would route the same tokens,
+  ///        unless context.replicates_tokens says that they may.
   MoeLayer(const ModuleContext& context, const MoeConfig& config);
   /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism).
   MoeOutput forward(Context& ctx, const Tensor& x, const RouterInputs& inputs) const;
   TopKRouter& router() const { return *router_; }
   /// Sets whether a training step is bounded by expert_rank_capacity_factor; at first it is. A step that has raised
-  /// StepState::overflow is repeated without the bound: then there is room for any routing, and the results are the
-  /// same bits as if there always had been. Evaluation has no bound.
+  /// StepState::overflow is repeated without the bound: then there is room for any routing, in the experts of one layer
+  /// at a time, whose values backward computes again. The results are the same bits as if there always had been room;
+  /// with num_exact_rounds above 1, in which parts of the tokens take turns, up to rounding of the weights' gradients.
+  /// Evaluation has no bound.
   void set_bounded(bool is_bounded) { is_bounded_ = is_bounded; }
 
  private:
   /// The bound on the rows of this rank's experts. @param num_tokens of a rank, before they are dispatched
   PermutationOptions permutation_options(int64_t num_tokens, const DispatchedTokens& dispatched,
-                                         const std::optional<double>& capacity_factor) const;
+                                         const RowRoom& room) const;
   void register_experts(const ModuleContext& context);
   Parameter& register_latent(std::unique_ptr<Parameter>& slot, const ModuleContext& context, std::string_view name,
                              const Shape& shape, double init_std);
   /// @param tokens [t, h], or [t, latent size]. @return the same shape.
   Tensor routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const;
+  Tensor exact_output(Context& ctx, const Tensor& tokens, const Routing& routing) const;
+  Tensor dispatched_output(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom& room) const;
   Tensor shared_output(Context& ctx, const Tensor& x) const;
-  Tensor expert_output(Context& ctx, int64_t num_tokens, const DispatchedTokens& dispatched,
-                       const std::optional<double>& capacity_factor) const;
+  Tensor expert_output(Context& ctx, int64_t num_tokens, const DispatchedTokens& dispatched, const RowRoom& room) const;
 
   MoeConfig config_;
   bool is_bounded_ = true, recomputes_shared_experts_;

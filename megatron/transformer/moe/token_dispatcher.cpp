@@ -30,8 +30,7 @@ class AllGatherDispatcher final : public TokenDispatcher {
  public:
   explicit AllGatherDispatcher(const ProcessGroupCollection& groups) : ep_(groups.ep), tp_ep_(groups.tp_ep) {}
 
-  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing,
-                            const std::optional<double>&) const override {
+  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom&) const override {
     const auto gather = [&](const Tensor& x) { return exchange_rows(ctx, x, tp_ep_, RowExchange::kGather); };
     const Columns own = own_experts(ep_, routing.map.size(1));
     return {.tokens = gather(tokens),
@@ -56,8 +55,8 @@ class AllToAllDispatcher final : public TokenDispatcher {
       : ep_(groups.ep), expt_tp_(groups.expt_tp), topk_(topk) {}
 
   DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing,
-                            const std::optional<double>& capacity_factor) const override {
-    const int64_t t = tokens.size(0), s = section_size(t, capacity_factor), n = ep_.size();
+                            const RowRoom& room) const override {
+    const int64_t t = tokens.size(0), s = section_size(t, room), n = ep_.size();
     const Columns own = own_experts(ep_, routing.map.size(1));
     DispatchedTokens result;
     Permutation& sections = result.sections;
@@ -87,17 +86,47 @@ class AllToAllDispatcher final : public TokenDispatcher {
 
  private:
   /// The number of rows that are reserved for the tokens that one rank sends to another.
-  int64_t section_size(int64_t num_tokens, const std::optional<double>& capacity_factor) const {
-    if (!capacity_factor) return num_tokens;
+  int64_t section_size(int64_t num_tokens, const RowRoom& room) const {
+    if (room.tokens) return std::min(*room.tokens, num_tokens);
+    if (!room.factor) return num_tokens;
     const double balanced = static_cast<double>(num_tokens * topk_) / ep_.size();
-    return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(balanced * *capacity_factor)), 1, num_tokens);
+    return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(balanced * *room.factor)), 1, num_tokens);
   }
 
   ProcessGroup ep_, expt_tp_;
   int64_t topk_;
 };
 
+/// Moves no tokens: every rank has them all.
+class ReplicatedTokenDispatcher final : public TokenDispatcher {
+ public:
+  explicit ReplicatedTokenDispatcher(const ProcessGroupCollection& groups) : ep_(groups.ep), tp_ep_(groups.tp_ep) {}
+
+  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom&) const override {
+    require(!ctx.is_training(), "[experts] ranks that have the same tokens cannot train: they sum no gradients.");
+    const Columns own = own_experts(ep_, routing.map.size(1));
+    return {.tokens = tokens,
+            .routing = {.probs = columns_of(ctx, routing.probs, own), .map = columns_of(ctx, routing.map, own)},
+            .num_sources = 1,
+            .sections = {}};
+  }
+  Tensor combine(Context&, const Tensor& output, const DispatchedTokens&) const override {
+    Tensor sum = output;
+    tp_ep_.all_reduce(sum.view(), ReduceOp::kSum, {.site = "experts", .keep_alive = KeepAlive::of(sum.storage())})
+        .wait();
+    return sum;
+  }
+
+ private:
+  ProcessGroup ep_, tp_ep_;
+};
+
 }  // namespace
+
+std::unique_ptr<TokenDispatcher> make_replicated_token_dispatcher(const ProcessGroupCollection& groups) {
+  if (groups.tp_ep.size() == 1) return nullptr;
+  return std::make_unique<ReplicatedTokenDispatcher>(groups);
+}
 
 std::unique_ptr<TokenDispatcher> make_token_dispatcher(const ProcessGroupCollection& groups, const MoeConfig& config) {
   if (groups.tp_ep.size() == 1) return nullptr;

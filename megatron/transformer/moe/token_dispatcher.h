@@ -20,16 +20,23 @@ struct DispatchedTokens {
   Permutation sections;     // the rows that this rank has sent; undefined with kAllGather
 };
 
+/// How many rows there is room for. None of both: for any routing.
+struct RowRoom {
+  /// A multiple of the rows of balanced experts; more raise StepState::overflow.
+  std::optional<double> factor;
+  /// Any routing of so many tokens of each rank; no more of them are routed.
+  std::optional<int64_t> tokens;
+};
+
 /// Sizes follow from the number of tokens, which is equal on all ranks of a group, and never from the routing: the host
 /// reads no counts. A dispatcher has no state between calls, so that micro-batches may interleave.
 class TokenDispatcher {
  public:
   virtual ~TokenDispatcher() = default;
   /// @param tokens [t, h] of this rank. @param routing [t, all experts]
-  /// @param capacity_factor  room for the tokens that go from one rank to another, as a multiple of those of balanced
-  /// experts; more of them raise StepState::overflow. none: room for any routing. All-gather always has it.
+  /// @param room  for the tokens that go from one rank to another. All-gather has it for any routing.
   virtual DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing,
-                                    const std::optional<double>& capacity_factor) const = 0;
+                                    const RowRoom& room) const = 0;
   /// Sums the results of each token's experts. @param output [n, h], the results of this rank's experts for
   /// `dispatched`, or with expert tensor parallelism its part of that sum. @return [t, h]
   virtual Tensor combine(Context& ctx, const Tensor& output, const DispatchedTokens& dispatched) const = 0;
@@ -37,5 +44,8 @@ class TokenDispatcher {
 
 /// The dispatcher of a configuration; null if every rank has all experts whole.
 std::unique_ptr<TokenDispatcher> make_token_dispatcher(const ProcessGroupCollection& groups, const MoeConfig& config);
+/// The dispatcher of ranks that all have the same tokens: each rank computes those of its experts, and the results are
+/// summed over the ranks. It has no gradient. Null if every rank has all experts whole.
+std::unique_ptr<TokenDispatcher> make_replicated_token_dispatcher(const ProcessGroupCollection& groups);
 
 }  // namespace megatron

@@ -143,6 +143,10 @@ TEST(TheoreticalMemory, EstimatesARunByItsOwnDTypes) {
   EXPECT_THAT(estimate(low), HasSubstr(": 385 of weights, gradients and optimizer, 8 bytes a parameter"));
   EXPECT_THAT(estimate(low + "--use-distributed-optimizer"),
               HasSubstr(": 241 of weights, gradients and optimizer, 5 bytes a parameter"));
+  EXPECT_THAT(estimate("--optimizer-cpu-offload"),
+              HasSubstr(": 289 of weights, gradients and optimizer, 6 bytes a parameter"));
+  EXPECT_THAT(estimate("--optimizer-cpu-offload --optimizer-offload-fraction 0.25"),
+              HasSubstr(": 723 of weights, gradients and optimizer, 15 bytes a parameter"));
 }
 
 TEST(TheoreticalMemory, EstimatesTheTableOfPositionsAndNamesItsFlag) {
@@ -225,6 +229,9 @@ TEST(TheoreticalMemory, APipelineHoldsAsManyMicroBatchesAsItHasStages) {
 TEST(TheoreticalMemory, ContextParallelRanksShareActivationsAndShards) {
   const MemorySizes one = memory_sizes_of(testing::parse());
   const MemorySizes two = memory_sizes_of(testing::parse({"--context-parallel-size", "2"}, 4));
+  const MemorySizes hybrid = memory_sizes_of(testing::parse(
+      {"--hybrid-context-parallel", "--max-seqlen-per-dp-cp-rank", "12", "--dataloader-inter-document-masking"}, 4));
+  EXPECT_EQ(hybrid.seq_length * hybrid.micro_batch_size, 12);
   EXPECT_EQ(two.data_size, 4) << "two of data, two of context parallelism";
   EXPECT_DOUBLE_EQ(2 * theoretical_activation_bytes(two, 1), theoretical_activation_bytes(one, 1));
 }

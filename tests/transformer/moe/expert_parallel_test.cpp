@@ -283,11 +283,13 @@ TEST(ExpertParallelLayer, GivesTheSameBitsTwice) {
 }
 
 /// All tokens go to the first expert, which has room for half of them: the flag says so on one rank at least. Without
-/// the bound, and with one that suffices, the results are those of a layer that has none, bit for bit.
+/// the bound, and with one that suffices, the results are those of a layer that has none, bit for bit. In rounds, sums
+/// over tokens are rounded in another order.
 TEST(ExpertParallelLayer, RepeatedWithoutTheBoundAfterAnOverflowGivesTheBitsOfAnUnboundedRun) {
-  const auto bounded = [](std::optional<double> factor) {
-    return Variant{"bounded", Unit::kAll, [factor](MoeConfig& m, TransformerConfig&) {
+  const auto bounded = [](std::optional<double> factor, int64_t num_rounds = 1) {
+    return Variant{"bounded", Unit::kAll, [factor, num_rounds](MoeConfig& m, TransformerConfig&) {
                      m.topk = {.topk = 1, .pre_softmax = true}, m.expert_rank_capacity_factor = factor;
+                     m.num_exact_rounds = num_rounds;
                    }};
   };
   for (const Layout& layout : {Layout{4, 1, 4, 1}, Layout{4, 1, 4, 1, kAllToAll}, Layout{4, 2, 2, 2, kAllToAll}})
@@ -320,6 +322,17 @@ TEST(ExpertParallelLayer, RepeatedWithoutTheBoundAfterAnOverflowGivesTheBitsOfAn
       tight.layer->set_bounded(false);
       EXPECT_FALSE(run(tight)) << layout;
       expect_same_bits(tight);
+      for (const int64_t num_rounds : {2, 5, 1000}) {  // tokens do not divide, and are fewer
+        Layer in_rounds(bounded(layout.ep / 2.0, num_rounds), groups, layout.dispatcher);
+        in_rounds.layer->set_bounded(false);
+        EXPECT_FALSE(run(in_rounds)) << layout;
+        EXPECT_EQ(in_rounds.output, unbounded.output) << layout << ", " << num_rounds << " rounds";
+        EXPECT_EQ(in_rounds.dx, unbounded.dx) << layout << ", " << num_rounds << " rounds";
+        for (size_t i = 0; i < in_rounds.weights().size(); ++i)
+          EXPECT_LE(difference(values_of(in_rounds.weights()[i]->main_grad()),
+                               values_of(unbounded.weights()[i]->main_grad())),
+                    kExpertBound);
+      }
     });
 }
 
