@@ -62,8 +62,6 @@ void check_sizes(const ParallelSizes& s) {
          dp_cp, edp);
   for (const int rank : s.embedding_ranks)
     expect(rank >= 0 && rank < pp, "embedding_ranks names pipeline rank {}, there are {}.", rank, pp);
-  expect(!s.hybrid_context_parallel || dp_cp % 2 == 0,
-         "hybrid_context_parallel needs an even number of data x context ranks; there are {}.", dp_cp);
   throw_if_any(mistakes);
 }
 
@@ -147,6 +145,7 @@ GroupTraits traits_of(GroupKind kind) {
     case GroupKind::kPp:
       return {.by_copy_engine = true};
     case GroupKind::kCp:
+      return {.by_copy_engine = true, .pairwise = true};
     case GroupKind::kEp:
     case GroupKind::kTpEp:
       return {.pairwise = true};
@@ -263,7 +262,7 @@ std::vector<RankLists> ParallelLayout::hybrid_dp_cp_groups() const {
   std::vector<RankLists> result;
   if (!sizes_.hybrid_context_parallel) return result;
   const RankLists dp_cp = groups(GroupKind::kDpCp);
-  for (size_t length = 2; 2 * length <= dp_cp.front().size(); length *= 2) result.push_back(cut(dp_cp, length));
+  for (size_t length = 2; length < dp_cp.front().size(); length *= 2) result.push_back(cut(dp_cp, length));
   return result;
 }
 

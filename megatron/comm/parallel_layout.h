@@ -74,8 +74,8 @@ class ParallelLayout {
   RankLists groups(GroupKind kind) const;
   /// Level l of hierarchical context parallelism: ranks of a cp group that differ in digit l of their place.
   std::vector<RankLists> hierarchical_cp_groups() const;
-  /// Runs of 2, 4, ... ranks of dp_cp, below half of it; the last run may be shorter. Empty without hybrid context
-  /// parallelism.
+  /// Runs of 2, 4, ... ranks of dp_cp, below all of it; the last run may be shorter. Empty without hybrid context
+  /// parallelism. Megatron-LM has them for even numbers of ranks, up to half of the greatest power of two among them.
   std::vector<RankLists> hybrid_dp_cp_groups() const;
 
  private:

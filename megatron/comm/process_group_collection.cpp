@@ -61,10 +61,11 @@ ProcessGroupCollection ProcessGroupCollection::make(World& world, const Parallel
   for (const RankLists& level : layout.hierarchical_cp_groups())
     groups.hcp.push_back(
         world.split(fmt::format("hcp{}", groups.hcp.size()), level, traits_of(GroupKind::kCp)).value());
-  for (const RankLists& runs : layout.hybrid_dp_cp_groups())
+  std::vector<RankLists> hybrid = layout.hybrid_dp_cp_groups();
+  if (layout.sizes().hybrid_context_parallel) hybrid.push_back(layout.groups(GroupKind::kDpCp));
+  for (const RankLists& runs : hybrid)
     groups.hybrid_dp_cp.push_back(
-        world.split(fmt::format("hybrid{}", runs.front().size()), runs, traits_of(GroupKind::kCp)).value());
-  if (layout.sizes().hybrid_context_parallel) groups.hybrid_dp_cp.push_back(groups.dp_cp);
+        world.split(fmt::format("hybrid{}", runs.front().size()), ascending(runs), traits_of(GroupKind::kCp)).value());
   return groups;
 }
 

@@ -25,7 +25,7 @@ struct ProcessGroupCollection {
   ProcessGroup inter_dist_opt, intra_dist_opt;
   std::optional<ProcessGroup> embd = ProcessGroup(), pos_embd = ProcessGroup();  // not on stages without embedding
   std::vector<ProcessGroup> hcp;                                                 // fastest level first
-  std::vector<ProcessGroup> hybrid_dp_cp;                                        // of 2, 4, ... ranks, and dp_cp
+  std::vector<ProcessGroup> hybrid_dp_cp;  // of 2, 4, ... ranks, and those of dp_cp
 
   /// The group of that name. @throw InternalError if there is none
   ProcessGroup named(std::string_view name) const;

@@ -31,10 +31,10 @@ class RankPlaces {
   /// @param texts  of each rank's place, by rank. @throw CommError as RankPlace::parse()
   static RankPlaces parse(const std::vector<std::string>& texts);
 
-  /// Whether the GPUs of two ranks can copy to each other, as far as is known: two of a host that no process sees both
-  /// of count as able.
+  /// Says whether the GPUs of two ranks can copy to each other, as far as is known: two of a host that no process sees
+  /// both of count as able.
   bool reach(int rank, int other) const;
-  /// Whether every pair of them can.
+  /// Says whether every pair of them can.
   bool reach(const std::vector<int>& ranks) const;
   /// NCCL rejects two ranks of a host on one GPU. @throw ConfigError naming the ranks, the GPU, and a fix
   void require_a_gpu_each() const;

@@ -41,8 +41,10 @@ Tensor ContextAttention::forward(Context& ctx, const QueryKeyValue& x, const Seq
     const auto of_all_ranks = [&](const Tensor& own) {
       return order_by_positions(ctx, exchange_rows(ctx, own, group, RowExchange::kGather), context->all_ranks);
     };
-    const Tensor key = of_all_ranks(x.key);
-    return attention(ctx, x.query, key, of_all_ranks(x.value), layout, options, sink);
+    const Tensor key = of_all_ranks(x.key), value = of_all_ranks(x.value);
+    const bool is_one_call = options.softmax != kernels::AttentionSoftmax::kVanilla || options.is_dropout_of_cudnn;
+    return is_one_call ? attention(ctx, x.query, key, value, layout, options, sink)
+                       : attention_in_parts(ctx, x.query, key, value, context->all_keys, options);
   }
   const bool has_levels = type_ == CpCommType::kA2aP2p;
   const ProcessGroup heads = has_levels ? groups_.levels[0] : type_ == CpCommType::kA2a ? group : ProcessGroup();

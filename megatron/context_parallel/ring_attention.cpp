@@ -3,7 +3,6 @@
 #include <limits>
 #include <utility>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/merge_attention.h"
 #include "megatron/ops/attention_passes.h"
@@ -91,7 +90,7 @@ class TravellingGradients {
       now_ = like(ctx_, "ring.dkeys", shapes_, dtype_);
       fill(ctx_, now_.key, 0);
       fill(ctx_, now_.value, 0);
-    } else {
+    } else if (ring_.size() > 1) {
       work_.wait();
       now_ = std::exchange(next_, {});
     }
@@ -99,6 +98,7 @@ class TravellingGradients {
   }
   /// Called when this rank's part has been added to arrived().
   void send_on() {
+    if (ring_.size() == 1) return;
     next_ = like(ctx_, "ring.dkeys", shapes_, dtype_);
     work_ = start_shift(ring_, now_, next_, kGradients);
   }
@@ -118,7 +118,10 @@ Tensor rounded(const Context& ctx, std::string_view name, Tensor sum, DType dtyp
   return y;
 }
 
-AttentionOutput forward(const Context& ctx, const Tensor& query, const KeyValue& own, const RingLayouts& layouts,
+/// RingLayouts::steps
+using Steps = std::vector<std::vector<SequenceLayout>>;
+
+AttentionOutput forward(const Context& ctx, const Tensor& query, const KeyValue& own, const Steps& steps,
                         const ProcessGroup& ring, const kernels::AttentionOptions& options, const Tensor& max_logits) {
   const int64_t s = query.size(0), b = query.size(1), n = query.size(2);
   const DType dtype = statistics_dtype(query.dtype());
@@ -128,7 +131,7 @@ AttentionOutput forward(const Context& ctx, const Tensor& query, const KeyValue&
   TravellingKeys keys(ctx, ring, own);
   for (int64_t step = 0; step < ring.size(); ++step) {
     const KeyValue& x = keys.begin_step(step);
-    for (const SequenceLayout& layout : layouts.steps[static_cast<size_t>(step)]) {
+    for (const SequenceLayout& layout : steps[static_cast<size_t>(step)]) {
       const AttentionOutput part = attention_forward_pass(ctx, query, x.key, x.value, {}, layout, options, max_logits);
       launch(ctx, {.name = "merge_attention"}, [&](auto& stream) {
         kernels::merge_attention(
@@ -142,8 +145,8 @@ AttentionOutput forward(const Context& ctx, const Tensor& query, const KeyValue&
 }
 
 struct RingAttentionNode final : Node {
-  RingAttentionNode(const RingLayouts& layouts, const ProcessGroup& ring, const kernels::AttentionOptions& options)
-      : layouts(layouts), ring(ring), options(options) {}
+  RingAttentionNode(const Steps& steps, const ProcessGroup& ring, const kernels::AttentionOptions& options)
+      : steps(steps), ring(ring), options(options) {}
 
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
     const Context& ctx = b.ctx;
@@ -156,7 +159,7 @@ struct RingAttentionNode final : Node {
     for (int64_t step = 0; step < ring.size(); ++step) {
       const KeyValue& x = keys.begin_step(step);
       std::vector<KeyValue> parts;
-      for (const SequenceLayout& layout : layouts.steps[static_cast<size_t>(step)]) {
+      for (const SequenceLayout& layout : steps[static_cast<size_t>(step)]) {
         Tensor part_dq = ctx.empty_like("attention.dq", q);
         KeyValue part{ctx.empty_like("attention.dk", x.key), ctx.empty_like("attention.dv", x.value)};
         attention_backward_pass(ctx, layout,
@@ -192,7 +195,7 @@ struct RingAttentionNode final : Node {
     for (SavedTensor* saved : {&saved_q, &saved_k, &saved_v, &saved_o, &saved_lse}) saved->drop();
   }
 
-  RingLayouts layouts;
+  Steps steps;
   ProcessGroup ring;
   kernels::AttentionOptions options;
   SavedTensor saved_q, saved_k, saved_v, saved_o, saved_lse;
@@ -215,17 +218,14 @@ void require_ring(const Tensor& query, const Tensor& key, const Tensor& value, c
       "are not supported in a ring. Choose --cp-comm-type all_gather or a2a.");
 }
 
-}  // namespace
-
-Tensor ring_attention(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
-                      const RingLayouts& layouts, const ProcessGroup& ring, const AttentionOptions& options) {
-  require_ring(query, key, value, layouts, ring, options);
+Tensor attention_of_steps(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value, const Steps& steps,
+                          const ProcessGroup& ring, const AttentionOptions& options) {
   const kernels::AttentionOptions kernel = kernel_options(ctx, options);
   const AttentionOutput out =
-      forward(ctx, query, {key, value}, layouts, ring, kernel, options.own_max_logits(query.size(2)));
+      forward(ctx, query, {key, value}, steps, ring, kernel, options.own_max_logits(query.size(2)));
   Tensor y = out.o.reshape({query.size(0), query.size(1), query.size(2) * value.size(3)});
   record(ctx, {}, {query.slot, key.slot, value.slot}, {&y}, [&] {
-    auto node = std::make_unique<RingAttentionNode>(layouts, ring, kernel);
+    auto node = std::make_unique<RingAttentionNode>(steps, ring, kernel);
     node->saved_q = SavedTensor(ctx, query);
     node->saved_k = SavedTensor(ctx, key);
     node->saved_v = SavedTensor(ctx, value);
@@ -234,6 +234,26 @@ Tensor ring_attention(Context& ctx, const Tensor& query, const Tensor& key, cons
     return node;
   });
   return y;
+}
+
+}  // namespace
+
+Tensor ring_attention(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
+                      const RingLayouts& layouts, const ProcessGroup& ring, const AttentionOptions& options) {
+  require_ring(query, key, value, layouts, ring, options);
+  return attention_of_steps(ctx, query, key, value, layouts.steps, ring, options);
+}
+
+Tensor attention_in_parts(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
+                          const std::vector<SequenceLayout>& parts, const AttentionOptions& options) {
+  require<ShapeError>(key.is_contiguous() && value.is_contiguous() && key.size(0) == value.size(0),
+                      "[attention_in_parts] key {} and value {} are not contiguous rows of the same sequences.",
+                      key.shape(), value.shape());
+  require<NotSupported>(
+      options.is_causal && options.softmax == kernels::AttentionSoftmax::kVanilla && !options.is_dropout_of_cudnn,
+      "[attention_in_parts] attention sinks, cuDNN's dropout and attention without a causal mask are "
+      "not supported in parts.");
+  return attention_of_steps(ctx, query, key, value, {parts}, ProcessGroup(), options);
 }
 
 }  // namespace megatron

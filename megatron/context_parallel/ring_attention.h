@@ -18,4 +18,11 @@ namespace megatron {
 Tensor ring_attention(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
                       const RingLayouts& layouts, const ProcessGroup& ring, const AttentionOptions& options);
 
+/// Computes attention() in several calls that together see every pair of a query and a key once, merged as those of a
+/// ring: kernels of libraries run calls whose sequences share no row. Causal, with the vanilla softmax.
+/// @param query  [s, b, n, d], saved. @param key, value  [s_k, b, g, d], contiguous; saved.
+/// @return       [s, b, n * d]; saved, with the log of the denominators.
+Tensor attention_in_parts(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
+                          const std::vector<SequenceLayout>& parts, const AttentionOptions& options);
+
 }  // namespace megatron

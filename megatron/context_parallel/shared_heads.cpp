@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "megatron/context_parallel/order_rows.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/tensor_parallel/row_exchange.h"
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/core/device.h"
+#include "megatron/core/offload_choice.h"
 #include "megatron/core/profiler.h"
 #include "megatron/core/random.h"
 #include "megatron/core/step_state.h"
@@ -20,6 +21,7 @@ struct RecomputeRun;
 /// a recomputed function, where nothing is recorded and uses of parameters are counted. kReplay: its second run,
 /// recorded on an inner tape, uses not counted again.
 enum class GradMode { kOff, kRecord, kCountUses, kReplay };
+/// Where values that backward needs lie until then: on the device or in host memory.
 enum class SavePolicy { kKeep, kOffload };
 
 /// Cheap to copy: a change of mode, key or tape is a changed copy.
@@ -30,8 +32,9 @@ struct Context {
   Tape* tape = nullptr;
   GradMode mode = GradMode::kOff;
   SavePolicy save = SavePolicy::kKeep;
-  RecomputeRun* run = nullptr;  // set inside recompute()
-  OpPlace place;                // for profiles alone
+  int64_t min_offloaded_elements = 0;  // smaller values stay on the device
+  RecomputeRun* run = nullptr;         // set inside recompute()
+  OpPlace place;                       // for profiles alone
 
   bool is_training() const { return mode != GradMode::kOff; }
   /// False where recompute runs a function for the second time: counters and other effects of the first run must not
@@ -39,6 +42,10 @@ struct Context {
   bool is_first_run() const { return mode != GradMode::kReplay; }
   Tensor empty(std::string_view name, const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) const {
     return Tensor(Storage(device.arena, name, shape.num_elements() * size_of(dtype), use), dtype, shape);
+  }
+  /// Memory for values that kernels seldom touch: in the host, page-locked.
+  Tensor empty_on_host(std::string_view name, const Shape& shape, DType dtype, MemoryUse use) const {
+    return Tensor(Storage(device.pinned, name, shape.num_elements() * size_of(dtype), use), dtype, shape);
   }
   /// With dimension 0 bounded by `count` if that is defined.
   Tensor empty_bounded(std::string_view name, const Shape& shape, DType dtype, const Storage& count) const {
@@ -66,6 +73,28 @@ class PlaceScope {
  private:
   Context& ctx_;
   OpPlace outer_;
+};
+
+/// Until its end, ops with this context save values in host memory, if the choice says so.
+class OffloadScope {
+ public:
+  OffloadScope(Context& ctx, const OffloadChoice& choice)
+      : ctx_(ctx), save_(ctx.save), min_elements_(ctx.min_offloaded_elements) {
+    if (!choice.offloads) return;
+    ctx.save = SavePolicy::kOffload;
+    ctx.min_offloaded_elements = choice.min_elements;
+  }
+  OffloadScope(const OffloadScope&) = delete;
+  OffloadScope& operator=(const OffloadScope&) = delete;
+  ~OffloadScope() {
+    ctx_.save = save_;
+    ctx_.min_offloaded_elements = min_elements_;
+  }
+
+ private:
+  Context& ctx_;
+  SavePolicy save_;
+  int64_t min_elements_;
 };
 
 /// Calls `function` with the stream of the backend, which chooses the overload: for questions such as the size of a

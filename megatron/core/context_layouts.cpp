@@ -138,22 +138,25 @@ RowOrder row_order(const Context& ctx, const Samples& samples, ContextCut cut, i
           upload_table(ctx, "layout.to_ranks", to_ranks)};
 }
 
+/// The chunks, of the two that a rank holds, that a call takes: [first, end).
+struct Chunks {
+  size_t first = 0, end = 2;
+};
+
 /// Keys of all ranks in the order of their positions: a query stands among them at its own position.
-std::vector<SequenceSpan> spans_of_all_keys(const Samples& samples, const ContextCut& cut) {
+std::vector<SequenceSpan> spans_of_all_keys(const Samples& samples, const ContextCut& cut, const Chunks& chunks = {}) {
   std::vector<SequenceSpan> spans;
   for_each_document(samples, [&](int32_t column, const CutDocument& document) {
-    const PositionRange& keys = document.tokens;
-    for (const ChunkPart& queries : parts_of(document, cut))
-      if (!queries.tokens.is_empty())
-        spans.push_back(span_of(column, queries, keys, queries.tokens.begin - keys.begin, 0));
+    const std::array<ChunkPart, 2> parts = parts_of(document, cut);
+    for (size_t i = chunks.first; i < chunks.end; ++i) {
+      const ChunkPart& queries = parts[i];
+      if (queries.tokens.is_empty()) continue;
+      const PositionRange visible{document.tokens.begin, queries.tokens.end};
+      spans.push_back(span_of(column, queries, visible, queries.tokens.begin - visible.begin, 0));
+    }
   });
   return spans;
 }
-
-/// The chunks, of the two of a rank's keys, that a call takes: [first, end).
-struct KeyChunks {
-  size_t first = 0, end = 2;
-};
 
 /// Adds a span, or lengthens the last one by it: both chunks of a document may be one span, so that a rank's own keys
 /// of whole sequences are what causal attention of libraries knows.
@@ -174,7 +177,7 @@ void add_span(const SequenceSpan& span, std::vector<SequenceSpan>& spans) {
 
 /// The keys of `owner` that the queries of `own` see: all of earlier chunks, and those before them of the same one.
 std::vector<SequenceSpan> spans_of_ring_step(const Samples& samples, const ContextCut& own, const ContextCut& owner,
-                                             const KeyChunks& chunks) {
+                                             const Chunks& chunks) {
   std::vector<SequenceSpan> spans;
   for_each_document(samples, [&](int32_t column, const CutDocument& document) {
     const std::array<ChunkPart, 2> all_keys = parts_of(document, owner);
@@ -219,13 +222,13 @@ RingLayouts ring_layouts(const Context& ctx, const Samples& samples, const Conte
     return ring;
   }
   const SequenceLayout::Options rows = rows_of(samples, ring.cut, upload_sample_positions(ctx, samples, ring.cut));
-  std::vector<KeyChunks> calls{{0, 2}};
+  std::vector<Chunks> calls{{0, 2}};
   if (options.splits_keys) calls = {{0, 1}, {1, 2}};
   for (int64_t step = 0; step < ring.cut.size; ++step) {
     ContextCut owner = ring.cut;
     owner.rank = (ring.cut.rank - step + ring.cut.size) % ring.cut.size;
     std::vector<SequenceLayout>& layouts = ring.steps.emplace_back();
-    for (const KeyChunks& chunks : calls) {
+    for (const Chunks& chunks : calls) {
       const std::vector<SequenceSpan> spans = spans_of_ring_step(samples, ring.cut, owner, chunks);
       if (!spans.empty()) layouts.push_back(SequenceLayout::from_spans(ctx, rows, spans, {}));
     }
@@ -264,8 +267,13 @@ SequenceLayout context_parallel_layout(const Context& ctx, const SequenceTable& 
   const SequenceLayout::Options rows = rows_of(samples, cut, upload_sample_positions(ctx, samples, cut));
   SequenceLayout layout =
       SequenceLayout::from_spans(ctx, rows, spans_of_all_keys(samples, cut), embedding_positions(samples, cut));
-  ContextLayouts context{
-      .cut = cut, .all_ranks = row_order(ctx, samples, cut, options.gathers_keys ? cut.size : 1), .rings = {}};
+  ContextLayouts context{.cut = cut,
+                         .all_ranks = row_order(ctx, samples, cut, options.gathers_keys ? cut.size : 1),
+                         .all_keys = {},
+                         .rings = {}};
+  if (options.gathers_keys)
+    for (const Chunks& chunks : {Chunks{0, 1}, Chunks{1, 2}})
+      context.all_keys.push_back(SequenceLayout::from_spans(ctx, rows, spans_of_all_keys(samples, cut, chunks), {}));
   for (const int64_t num_head_ranks : options.num_head_ranks)
     context.rings.push_back(ring_layouts(ctx, samples, options, num_head_ranks));
   layout.set_context(std::move(context));

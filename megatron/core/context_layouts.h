@@ -31,6 +31,9 @@ struct RingLayouts {
 struct ContextLayouts {
   ContextCut cut;
   RowOrder all_ranks;  // with gathers_keys
+  /// With gathers_keys: two calls of attention over the keys of all ranks, for the first and the second chunk of each
+  /// document that the rank holds. Together they are the layout itself, whose spans share keys.
+  std::vector<SequenceLayout> all_keys;
   std::vector<RingLayouts> rings;
 
   /// @throw InternalError if there is none for that many ranks with shared heads.
@@ -51,7 +54,8 @@ struct ContextLayoutOptions {
   ContextCut cut;
   bool gathers_keys = false;            // attention of all_gather reads the layout too
   std::vector<int64_t> num_head_ranks;  // of the rings to make; each divides the cut's size
-  /// Whether the two chunks of a ring rank's keys are called apart: dropout numbers keys by their place in a sequence.
+  /// Says whether the two chunks of a ring rank's keys are called apart: dropout numbers keys by their place in a
+  /// sequence.
   bool splits_keys = false;
   /// Documents of a sample for which there is room in device memory, whatever their number: see
   /// SequenceLayout::Options::span_capacity. 0: for those that there are.

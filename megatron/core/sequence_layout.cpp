@@ -18,19 +18,38 @@ Tensor upload(const Context& ctx, std::string_view name, const std::vector<T>& t
   return tensor;
 }
 
+/// Ranges of rows of columns, in the order in which they are added.
+class DisjointRows {
+ public:
+  explicit DisjointRows(int64_t b) : ends_(static_cast<size_t>(b), 0) {}
+  /// @return whether the range begins behind those of its column so far.
+  bool add(int32_t column, int32_t begin, int32_t length) {
+    int32_t& end = ends_[static_cast<size_t>(column)];
+    const bool is_behind = begin >= end;
+    end = begin + length;
+    return is_behind;
+  }
+
+ private:
+  std::vector<int32_t> ends_;
+};
+
 SpanForm form_of(const std::vector<SequenceSpan>& spans, int64_t s, int64_t b) {
-  std::vector<int32_t> ends(static_cast<size_t>(b), 0);  // of the spans so far in a column
-  bool is_uniform = static_cast<int64_t>(spans.size()) == b;
+  DisjointRows queries(b), keys(b);
+  bool is_uniform = std::ssize(spans) == b, is_packed = true, sees_all = true, ends_aligned = true;
   for (size_t i = 0; i < spans.size(); ++i) {
     const SequenceSpan& span = spans[i];
-    int32_t& end = ends[static_cast<size_t>(span.batch)];
-    if (span.key_begin != span.query_begin || span.key_length != span.query_length || span.query_offset != 0 ||
-        span.query_begin < end)
+    if (!queries.add(span.batch, span.query_begin, span.query_length) ||
+        !keys.add(span.batch, span.key_begin, span.key_length))
       return SpanForm::kAny;
-    end = span.query_begin + span.query_length;
+    is_packed &= span.key_begin == span.query_begin && span.key_length == span.query_length && span.query_offset == 0;
+    sees_all &= span.query_offset >= span.key_length - 1;
+    ends_aligned &= span.query_offset >= 0 && span.query_offset + span.query_length == span.key_length;
     is_uniform &= span.batch == static_cast<int32_t>(i) && span.query_length == s;
   }
-  return is_uniform ? SpanForm::kUniform : SpanForm::kPacked;
+  if (is_packed) return is_uniform ? SpanForm::kUniform : SpanForm::kPacked;
+  if (ends_aligned) return SpanForm::kEndsAligned;
+  return sees_all ? SpanForm::kAllVisible : SpanForm::kAny;
 }
 }  // namespace
 

@@ -25,8 +25,10 @@ struct SequenceSpan {
 /// by it.
 enum class SpanForm {
   kAny,
-  kUniform,  // one span a column, in their order: all rows, as queries and as keys
-  kPacked,   // the queries of a span are its keys, and no two spans share a row
+  kUniform,      // one span a column, in their order: all rows, as queries and as keys
+  kPacked,       // the queries of a span are its keys, and no two spans share a row
+  kAllVisible,   // under a causal mask every query of a span sees all of its keys; no two spans share a row
+  kEndsAligned,  // the last query of a span stands at its last key, with earlier keys before; no two spans share a row
 };
 
 /// Global row of each local row, for randomness that does not depend on the layout (architecture D7).

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "megatron/base/error.h"
 
@@ -87,13 +88,14 @@ class Round {
       left.push_back(last);
     }
   }
-  /// Doubles the ranks of the first of the smallest sets until none is free.
+  /// Doubles the ranks of the first of the smallest sets while there are enough free ones. What is left of a number
+  /// that is no power of two goes to the only set, or to none.
   void fill() {
-    while (num_free_ > 0) {
-      const auto least = std::ranges::min_element(sets_, {}, &Set::num_ranks);
+    for (auto least = smallest(); num_free_ >= least->num_ranks; least = smallest()) {
       num_free_ -= least->num_ranks;
       least->num_ranks *= 2;
     }
+    if (sets_.size() == 1) sets_[0].num_ranks += std::exchange(num_free_, 0);
   }
   ContextRound result() const {
     ContextRound round;
@@ -112,6 +114,7 @@ class Round {
     double load = 0;
     std::vector<Document> documents;
   };
+  std::vector<Set>::iterator smallest() { return std::ranges::min_element(sets_, {}, &Set::num_ranks); }
   std::vector<Set>::iterator most_loaded() { return std::ranges::max_element(sets_, {}, &Set::load); }
   std::vector<Set>::const_iterator most_loaded() const { return std::ranges::max_element(sets_, {}, &Set::load); }
   double spread() const {
@@ -157,16 +160,23 @@ ContextRound next_round(Documents& documents, int64_t num_ranks) {
 
 HybridCpScheduler::HybridCpScheduler(int64_t max_seqlen_per_rank, int64_t num_ranks)
     : max_seqlen_per_rank_(max_seqlen_per_rank), num_ranks_(num_ranks) {
-  require<ConfigError>(
-      max_seqlen_per_rank > 0 && num_ranks > 0 && std::has_single_bit(static_cast<uint64_t>(num_ranks)),
-      "[hybrid context parallelism] documents of {} tokens a rank on {} ranks: ranks must be a power "
-      "of two, and take at least one token.",
-      max_seqlen_per_rank, num_ranks);
+  require<ConfigError>(max_seqlen_per_rank > 0 && num_ranks > 0,
+                       "[hybrid context parallelism] documents of {} tokens a rank on {} ranks: there must be a rank, "
+                       "and it takes at least one token.",
+                       max_seqlen_per_rank, num_ranks);
 }
 
 int64_t HybridCpScheduler::num_ranks_needed(int64_t length) const {
   const int64_t parts = std::max<int64_t>(1, (length + max_seqlen_per_rank_ - 1) / max_seqlen_per_rank_);
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(parts)));
+  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(parts)));
+  return parts <= num_ranks_ ? std::min(power, num_ranks_) : power;
+}
+
+std::vector<int64_t> HybridCpScheduler::set_sizes() const {
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size < num_ranks_; size *= 2) sizes.push_back(size);
+  sizes.push_back(num_ranks_);
+  return sizes;
 }
 
 std::vector<ContextRound> HybridCpScheduler::rounds(std::span<const int64_t> lengths) const {

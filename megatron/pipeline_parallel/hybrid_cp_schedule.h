@@ -13,19 +13,24 @@ struct ContextRankSet {
   int64_t first_rank = 0, num_ranks = 1;
   std::vector<int64_t> documents;  // their numbers
 };
-/// Sets that have all ranks between them. Rounds follow each other.
+/// Sets of different ranks; a rank that is in none has nothing to do. Rounds follow each other.
 using ContextRound = std::vector<ContextRankSet>;
 
-/// Documents of a step on ranks whose number is a power of two. The cost of a document of n tokens on r ranks is
-/// n * n / r, that of its attention.
+/// Documents of a step on ranks. Sets have powers of two of ranks and begin at a multiple of their number, or have all
+/// ranks, whose number is any. The cost of a document of n tokens on r ranks is n * n / r, that of its attention.
+/// Megatron's scheduler fails where the ranks are no power of two and a document needs more than it has groups for.
 class HybridCpScheduler {
  public:
-  /// @throw ConfigError unless both are positive and the ranks are a power of two.
+  /// @throw ConfigError unless both are positive.
   HybridCpScheduler(int64_t max_seqlen_per_rank, int64_t num_ranks);
 
-  /// The least power of two of ranks that have at most max_seqlen_per_rank tokens each.
+  /// The least power of two of ranks that have at most max_seqlen_per_rank tokens each, or all ranks if they are fewer
+  /// and enough.
   int64_t num_ranks_needed(int64_t length) const;
-  /// @param lengths  in tokens, one of each document. @return rounds without idle ranks, each with about as much to do.
+  /// The numbers of ranks that a set may have, ascending.
+  std::vector<int64_t> set_sizes() const;
+  /// @param lengths  in tokens, one of each document. @return rounds with about as much to do for each rank. Without
+  /// idle ranks where their number is a power of two, else with fewer than the smallest set has.
   /// @throw ConfigError for a document that needs more ranks than there are.
   std::vector<ContextRound> rounds(std::span<const int64_t> lengths) const;
 

@@ -46,12 +46,20 @@ SequenceLayout upload_layout(const Context& ctx, const HostSequences& sequences,
                                     .first_position = options.first_position},
                                    context);
   }
+  Tensor row_numbers;
+  if (!options.row_numbers.empty()) {
+    require<ShapeError>(b == 1 && std::ssize(options.row_numbers) == s,
+                        "[upload] {} numbers of rows for {} samples of {} tokens.", options.row_numbers.size(), b, s);
+    row_numbers = ctx.empty("layout.row_numbers", {s}, DType::kInt32, MemoryUse::kData);
+    write_values(ctx.device, options.row_numbers, row_numbers);
+  }
   return SequenceLayout::cut_at(ctx,
                                 {.s = s,
                                  .b = b,
                                  .first_sample = options.first_sample,
                                  .sequence_length = options.sample_length > 0 ? options.sample_length : s,
                                  .first_position = options.first_position,
+                                 .sample_positions = row_numbers,
                                  .span_capacity = b * options.context.max_documents},
                                 cuts, positions);
 }

@@ -1,6 +1,8 @@
 // Micro-batches of a data set as tensors of a model.
 #pragma once
 
+#include <span>
+
 #include "megatron/core/context_layouts.h"
 #include "megatron/datasets/host_batch.h"
 #include "megatron/models/batch.h"
@@ -11,7 +13,8 @@ struct BatchUploadOptions {
   int64_t first_sample = 0;  // number of the first sample in the global batch
   /// Where sequences are parts of samples: see SequenceTable.
   int64_t sample_length = 0, first_position = 0;
-  double loss_weight = 1;      // becomes the tensor "loss_weight", [1] float64
+  std::span<const int32_t> row_numbers = {};  // see BatchPlace; of a single sample, which no ranks share
+  double loss_weight = 1;                     // becomes the tensor "loss_weight", [1] float64
   bool has_positions = false;  // position ids restart (--reset-position-ids): else a row's number is its position
   /// With several ranks the tensors are this rank's part (ContextBatches); the length is that of each sequence.
   ContextLayoutOptions context = {};

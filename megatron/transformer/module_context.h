@@ -22,6 +22,7 @@ struct ModuleContext {
   bool sequence_parallel = false;
   TensorCommOverlap overlap = {};
   StoredName stored = {};
+  bool replicates_tokens = false;  ///< all ranks of the world compute the same tokens, as in generation
 
   ModuleContext at(std::string_view child) const;
   /// Layer `number`, from 0, of several that checkpoints store as one tensor for each name:

@@ -126,13 +126,18 @@ void expect_each_pair_once(const std::vector<std::vector<int32_t>>& cuts, int64_
     return positions;
   };
   const auto whole_columns = columns({.rank = 0, .size = 1, .length = kLength});
-  std::multiset<Pair> gathered, whole, ring, two_levels;
+  std::multiset<Pair> gathered, in_parts, whole, ring, two_levels;
   for (int64_t rank = 0; rank < size; ++rank) {
     TestDevice test;
     const ContextCut cut{.rank = rank, .size = size, .length = kLength};
     const SequenceLayout layout = context_parallel_layout(
-        test.context(), table, {.cut = cut, .num_head_ranks = {1, size, size / 2}, .splits_keys = splits_keys});
+        test.context(), table,
+        {.cut = cut, .gathers_keys = true, .num_head_ranks = {1, size, size / 2}, .splits_keys = splits_keys});
     add_pairs(layout, columns(cut), whole_columns, gathered);
+    for (const SequenceLayout& part : layout.context()->all_keys) {
+      EXPECT_NE(part.view().form, SpanForm::kAny);
+      add_pairs(part, columns(cut), whole_columns, in_parts);
+    }
     if (rank == 0) add_pairs(layout.context()->ring(size).steps.at(0).at(0), whole_columns, whole_columns, whole);
     for (const int64_t num_head_ranks : std::set{int64_t{1}, size / 2}) {
       const RingLayouts& layouts = layout.context()->ring(num_head_ranks);
@@ -141,13 +146,16 @@ void expect_each_pair_once(const std::vector<std::vector<int32_t>>& cuts, int64_
       for (int64_t step = 0; step < layouts.cut.size; ++step) {
         ContextCut owner = layouts.cut;
         owner.rank = (owner.rank + owner.size - step) % owner.size;
-        for (const SequenceLayout& call : layouts.steps[static_cast<size_t>(step)])
+        for (const SequenceLayout& call : layouts.steps[static_cast<size_t>(step)]) {
+          EXPECT_TRUE(splits_keys || call.view().form != SpanForm::kAny);
           add_pairs(call, columns(layouts.cut), columns(owner), num_head_ranks == 1 ? ring : two_levels);
+        }
       }
     }
   }
   const std::multiset<Pair> expected = pairs_of(cuts, kLength);
   EXPECT_EQ(gathered, expected);
+  EXPECT_EQ(in_parts, expected);
   EXPECT_EQ(whole, expected);
   EXPECT_EQ(ring, expected);
   EXPECT_EQ(size > 2 ? two_levels : ring, expected);
@@ -168,6 +176,7 @@ TEST(ContextLayouts, ARanksOwnKeysOfWholeSequencesAreUniform) {
       test.context(), table, {.cut = {.rank = 1, .size = 2, .length = 16}, .num_head_ranks = {1, 2}});
   EXPECT_EQ(layout.context()->ring(1).steps.at(0).at(0).view().form, SpanForm::kUniform);
   EXPECT_EQ(layout.context()->ring(1).steps.at(1).at(0).view().num_spans, 2) << "one for each sequence";
+  EXPECT_EQ(layout.context()->ring(1).steps.at(1).at(0).view().form, SpanForm::kAllVisible);
   EXPECT_EQ(layout.context()->ring(2).steps.at(0).at(0).view().form, SpanForm::kUniform);
 }
 

@@ -87,7 +87,7 @@ struct AttentionCase {
     forward_workspace = testing::workspace_of(attention_forward_workspace_bytes(stream, args));
     args.workspace = forward_workspace.view();
     max_logits = testing::GuardedTensor(DType::kFloat64, {sizes.n}, std::vector<double>(static_cast<size_t>(sizes.n)));
-    if (options.softmax == AttentionSoftmax::kVanilla) args.max_logits = max_logits.view();
+    args.max_logits = max_logits.view();
     attention_forward_on(set, stream, args);
   }
   void backward(int num_threads = 1, InstructionSet set = widest_instruction_set()) {

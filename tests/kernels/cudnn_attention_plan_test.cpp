@@ -32,6 +32,14 @@ AttentionBackwardArgs backward_args(const Sizes& z, bool is_deterministic = fals
   return args;
 }
 
+TEST(CudnnAttentionPlan, LeavesSoftCapsAndLargestLogitsToBuiltInKernels) {
+  AttentionForwardArgs capped = forward_args({}), largest = capped;
+  capped.options.soft_cap = 50;
+  EXPECT_EQ(cudnn_refusal(capped), "the scores have a soft cap");
+  largest.max_logits = {.dtype = DType::kFloat64, .shape = {32}, .strides = {1}};  // without data, as on meta devices
+  EXPECT_EQ(cudnn_refusal(largest), "the largest logits of the heads are wanted");
+}
+
 TEST(CudnnAttentionPlan, TakesTheShapesOfTraining) {
   for (const Sizes& z : {Sizes{}, Sizes{8192, 1, 32, 8, 128, 128}, Sizes{1024, 32, 12, 12, 64, 64},
                          Sizes{131, 3, 5, 1, 256, 256}, Sizes{512, 1, 16, 16, 192, 128}, Sizes{512, 1, 4, 4, 72, 72}}) {
@@ -55,7 +63,17 @@ TEST(CudnnAttentionPlan, SaysWhyItRejects) {
       "it)",
       [](Args& args) { args.options.dropout = 0.1; });
   expect_refusal("the softmax has a sink", [](Args& args) { args.options.softmax = AttentionSoftmax::kOffByOne; });
-  expect_refusal("query and key rows of the sequences differ", [](Args& args) { args.layout.form = SpanForm::kAny; });
+  expect_refusal("sequences share rows, or their masks differ", [](Args& args) { args.layout.form = SpanForm::kAny; });
+  expect_refusal("the window hides keys of other ranks", [](Args& args) {
+    args.layout.form = SpanForm::kAllVisible;
+    args.options.window_left = 9;
+  });
+  for (const SpanForm form : {SpanForm::kAllVisible, SpanForm::kEndsAligned})
+    expect_refusal("its dropout mask counts keys from the first one here", [&](Args& args) {
+      args.layout.form = form;
+      args.options.dropout = 0.1;
+      args.options.is_dropout_of_cudnn = true;
+    });
   expect_refusal("there are more keys than queries", [](Args& args) { args.k.shape[0] = 5000; });
   expect_refusal("there is one query, or none", nothing, {.s = 1});
   expect_refusal("head sizes are not multiples of 8", nothing, {.dv = 100});
@@ -132,6 +150,23 @@ TEST(CudnnAttentionPlan, PiecesOfDeterministicBackwardFitAndCoverAllHeads) {
   const CudnnPiece whole = cudnn_piece(backward_args({4096, 6, 32, 8, 128, 128}));
   EXPECT_EQ(whole.num_groups, 8);
   EXPECT_EQ(whole.num_columns, 6);
+}
+
+TEST(CudnnAttentionPlan, TakesKeysOfOtherRanks) {
+  for (const SpanForm form : {SpanForm::kAllVisible, SpanForm::kEndsAligned})
+    for (const int64_t num_keys : {1024, 4096, 16384}) {
+      AttentionForwardArgs forward = forward_args({});
+      AttentionBackwardArgs backward = backward_args({});
+      for (ConstView* keys : {&forward.k, &forward.v, &backward.k, &backward.v}) keys->shape[0] = num_keys;
+      for (View* gradient : {&backward.grad_k, &backward.grad_v}) gradient->shape[0] = num_keys;
+      forward.layout.form = backward.layout.form = form;
+      EXPECT_EQ(cudnn_refusal(forward), "");
+      EXPECT_EQ(cudnn_refusal(backward), "");
+      AttentionBackwardArgs fewer = backward;
+      fewer.k.shape[0] = num_keys / 2;
+      EXPECT_EQ(cudnn_workspace_bytes(backward) - cudnn_workspace_bytes(fewer), 4 * num_keys / 2 * 4 * 2 * 8 * 128)
+          << "gradients of k and v of each of 4 query heads a key head, in fp32";
+    }
 }
 
 TEST(CudnnAttentionPlan, PackedBatchesOfLikeSizeShareAPlan) {

@@ -9,6 +9,7 @@
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/planning/num_streams.h"
 #include "megatron/training/planning/step_plan.h"
+#include "tests/parallel/document_mix.h"
 #include "tests/parallel/gpu_layouts.h"
 #include "tests/parallel/layout_run.h"
 #include "tests/testing/noted_world.h"
@@ -21,15 +22,17 @@ namespace {
 /// Groups that a layout may have and that not every model and optimizer uses.
 constexpr int64_t kUnusedStreams = 4;
 
-/// Takes what one rank of a layout of threads uses in two steps and an evaluation.
-std::vector<Connections> connections_of_ranks(const PretrainConfig& config, int num_ranks) {
+/// Takes what one rank of a layout of threads uses in two steps and an evaluation. @param mix  of documents; empty:
+/// samples are whole
+std::vector<Connections> connections_of_ranks(const PretrainConfig& config, int num_ranks, const Mix& mix = {}) {
   std::vector<Connections> used(static_cast<size_t>(num_ranks));
   ThreadWorld ranks(num_ranks, std::chrono::minutes(9));
   run_rank_threads(ranks, [&](World& real) {
     NotedWorld world(real);
     Trainer trainer(config, {.groups = ProcessGroupCollection::make(world, parallel_layout_of(config))});
     world.forget();
-    train(trainer, 0, 2);
+    if (mix.empty()) train(trainer, 0, 2);
+    for (int step = 0; !mix.empty() && step < 2; ++step) trainer.train_step(batches_of_mix(trainer, step, mix));
     trainer.evaluate(batches_of(config, 2, trainer.groups().dp.rank()));
     used[static_cast<size_t>(real.rank())] = world.connections();
   });
@@ -42,7 +45,8 @@ std::string describe(const Connections& connections) {
     const auto& [group, sender, receiver, tag] = used;
     text += tag < 0 ? group : fmt::format("{} {} -> {} by {}", group, sender, receiver, tag);
     if (use.connects_pairs()) text += ", in pairs";
-    text += use.largest > 0 ? fmt::format(", {} bytes; ", use.largest) : "; ";
+    const bool has_bytes = use.largest > 0 && (used.is_channel() || use.copies_rows());
+    text += has_bytes ? fmt::format(", {} bytes; ", use.largest) : "; ";
   }
   return text;
 }
@@ -92,6 +96,25 @@ TEST(StepPlan, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
       EXPECT_GE(most_streams_of(config), num_streams) << layout.words;
       EXPECT_LE(most_streams_of(config), num_streams + kUnusedStreams) << layout.words;
     }
+}
+
+/// Documents of 16, 8 and 4 tokens have four ranks, two and one.
+TEST(StepPlan, OfHybridContextParallelismAreTheGroupsOfAllDocuments) {
+  const std::string model =
+      llama_like(" --micro-batch-size 1 --global-batch-size 8 --dataloader-inter-document-masking");
+  for (const std::string words :
+       {"", " --cp-comm-type all_gather", " --context-parallel-size 2", " --tensor-model-parallel-size 2"}) {
+    const int num_ranks = words.find("tensor") != std::string::npos ? 8 : 4;
+    const PretrainConfig config =
+        small_config(model + " --hybrid-context-parallel --max-seqlen-per-dp-cp-rank 4" + words, num_ranks);
+    const std::vector<Connections> used = connections_of_ranks(config, num_ranks, {{}, {8}, {4, 8, 12}});
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      const Connections planned = planned_for(config, num_ranks, rank);
+      EXPECT_EQ(describe(planned), describe(used[static_cast<size_t>(rank)])) << words << ", rank " << rank;
+      EXPECT_GE(most_streams_of(config), num_streams_of(planned)) << words;
+      EXPECT_LE(most_streams_of(config), num_streams_of(planned) + kUnusedStreams) << words;
+    }
+  }
 }
 
 TEST(StepPlan, OfTwoStagesAreAChannelEachWayAndTheGroupsThatShareNormAndLoss) {

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <set>
 
+#include "megatron/training/planning/step_plan.h"
+#include "tests/parallel/document_mix.h"
 #include "tests/parallel/layout_run.h"
+#include "tests/testing/rank_places.h"
 #include "tests/testing/tolerance.h"
 #include "tests/training/small_trainer.h"
 
@@ -14,9 +17,6 @@ namespace {
 constexpr int kSteps = 10;
 constexpr int64_t kLength = 96;
 
-using Cuts = std::vector<int32_t>;
-/// Documents of the samples of a global batch, in turn.
-using Mix = std::vector<Cuts>;
 const Mix kPadded = {{24, 72}, {48}, {}, {24, 48, 72}};  // divide by twice the ranks, for 2, 3 and 4 of them
 const Mix kOfAnyLength = {{1, 7, 50}, {95}, {}, {33, 34, 60}};
 
@@ -25,35 +25,6 @@ std::string documents_model(const std::string& extra) {
       "--fp64 --lr 1e-3 --seq-length 96 --max-position-embeddings 96 --num-layers 2 --micro-batch-size 1 "
       "--global-batch-size 4 --dataloader-inter-document-masking " +
       extra);
-}
-
-void cut_at(const Mix& cuts_of_samples, MicroBatch<int64_t>& batch) {
-  batch.cuts.clear();
-  batch.cut_ends.clear();
-  batch.position_ids.clear();
-  for (const Cuts& cuts : cuts_of_samples) {
-    batch.cuts.insert(batch.cuts.end(), cuts.begin(), cuts.end());
-    batch.cut_ends.push_back(std::ssize(batch.cuts));
-    int64_t begin = 0;
-    for (int64_t i = 0; i < batch.sequence_length; ++i) {
-      if (std::ranges::count(cuts, i) > 0) begin = i;
-      batch.position_ids.push_back(i - begin);
-    }
-  }
-}
-
-std::vector<MicroBatch<int64_t>> batches_of_mix(const Trainer& trainer, int64_t step, const Mix& mix) {
-  const ProcessGroup& dp = trainer.groups().dp;
-  std::vector<MicroBatch<int64_t>> batches = batches_of(trainer.config(), step, dp.rank());
-  for (size_t m = 0; m < batches.size(); ++m) {
-    Mix own;
-    const int64_t b = batches[m].num_samples;
-    const int64_t first = (static_cast<int64_t>(m) * dp.size() + dp.rank()) * b;
-    for (int64_t sample = first; sample < first + b; ++sample)
-      own.push_back(mix[static_cast<size_t>(sample) % mix.size()]);
-    cut_at(own, batches[m]);
-  }
-  return batches;
 }
 
 Curve train_mix(const std::string& words, int num_ranks, const Mix& mix) {
@@ -74,10 +45,11 @@ struct DocumentsLayout {
   int num_ranks = 1;
 };
 
-void expect_one_rank(const std::vector<DocumentsLayout>& layouts, const Mix& mix) {
-  const Curve expected = train_mix(documents_model(""), 1, mix);
+/// @param model  flags of one rank too
+void expect_one_rank(const std::vector<DocumentsLayout>& layouts, const Mix& mix, const std::string& model = "") {
+  const Curve expected = train_mix(documents_model(model), 1, mix);
   for (const auto& [words, num_ranks] : layouts)
-    expect_same_curve(train_mix(documents_model(words), num_ranks, mix), expected, words);
+    expect_same_curve(train_mix(documents_model(model + words), num_ranks, mix), expected, words);
 }
 
 TEST(PackedDocuments, OverContextRanksTrainAsOnOneRank) {
@@ -91,10 +63,11 @@ TEST(PackedDocuments, OverContextRanksTrainAsOnOneRank) {
   for (const Mix& mix : {kPadded, kOfAnyLength}) expect_one_rank(layouts, mix);
 }
 
+std::string hybrid(int most, const std::string& words) {
+  return fmt::format("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank {} {}", most, words);
+}
+
 TEST(HybridContextParallelism, TrainsDocumentsAsOneRankDoes) {
-  const auto hybrid = [](int most, const std::string& words) {
-    return fmt::format("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank {} {}", most, words);
-  };
   const std::vector<DocumentsLayout> layouts = {
       {hybrid(48, ""), 2},
       {hybrid(24, "--cp-comm-type all_gather p2p"), 4},
@@ -102,6 +75,49 @@ TEST(HybridContextParallelism, TrainsDocumentsAsOneRankDoes) {
       {hybrid(24, "--context-parallel-size 2 --use-distributed-optimizer --overlap-grad-reduce"), 8},
       {hybrid(48, "--tensor-model-parallel-size 2 --sequence-parallel"), 4}};
   for (const Mix& mix : {kPadded, kOfAnyLength}) expect_one_rank(layouts, mix);
+}
+
+TEST(HybridContextParallelism, OnAnyNumberOfRanksTrainsAsOneRankDoes) {
+  const std::string sharded = "--use-distributed-optimizer";
+  expect_one_rank({{hybrid(48, sharded), 3}, {hybrid(24, sharded), 6}}, kOfAnyLength, "--global-batch-size 6 ");
+  expect_one_rank({{hybrid(24, sharded), 5}}, kPadded, "--global-batch-size 5 ");
+  // Documents of 95 and 25 tokens on two ranks each: the fifth has nothing to do.
+  expect_one_rank({{hybrid(120, "--context-parallel-size 5"), 5}}, {{95}},
+                  "--seq-length 120 --max-position-embeddings 120 --global-batch-size 1 ");
+}
+
+TEST(HybridContextParallelism, TrainsExpertsThatAreNotBalancedAsOneRankDoes) {
+  const std::vector<DocumentsLayout> layouts = {
+      {hybrid(24, ""), 4},
+      {hybrid(48,
+              "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
+              "--expert-tensor-parallel-size 1 --moe-token-dispatcher-type alltoall"),
+       4}};
+  expect_one_rank(layouts, kOfAnyLength, "--num-experts 4 --disable-bias-linear --moe-input-jitter-eps 0.01 ");
+}
+
+/// Each rank has micro-batches as long as they may be: alone, of two ranks, and of four.
+TEST(HybridContextParallelism, TakesTheMemoryThatIsPlannedForAnyDocuments) {
+  const Mix longest = {{}, {48}, {24, 48, 72}}, of_tokens = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
+  for (const std::string extra :
+       {"", "--cp-comm-type all_gather", "--context-parallel-size 4",
+        "--eval-iters 0 --global-batch-size 12 --optimizer sgd", "--tensor-model-parallel-size 2 --sequence-parallel"})
+    for (const Mix& mix : {longest, of_tokens, kOfAnyLength}) {
+      const int num_ranks = extra.find("tensor") != std::string::npos ? 8 : 4;
+      run_layout(documents_model(hybrid(24, extra)), num_ranks, [&](Trainer& trainer) {
+        for (int step = 0; step < 2; ++step) trainer.train_step(batches_of_mix(trainer, step, mix));
+        if (trainer.config().validation.evaluates()) trainer.evaluate(batches_of_mix(trainer, 2, mix));
+        const MemoryPlan plan = plan_steps(trainer.config(), trainer.groups().world.rank(), DeviceKind::kCpu,
+                                           places_on_hosts_of(num_ranks, num_ranks))
+                                    .memory;
+        const Arena& arena = trainer.device().arena;
+        EXPECT_LE(arena.total().peak, plan.peak) << extra;
+        EXPECT_LE(arena.high_water_bytes(), plan.high_water) << extra;
+        if (mix != longest) return;
+        EXPECT_EQ(arena.total().peak, plan.peak) << extra;
+        EXPECT_EQ(arena.high_water_bytes(), plan.high_water) << extra;
+      });
+    }
 }
 
 /// Gradients of a step without dropout, on rank 0.

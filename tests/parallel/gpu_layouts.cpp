@@ -8,6 +8,9 @@ namespace {
 const std::string kPipeline = " --pipeline-model-parallel-size ", kTensor = " --tensor-model-parallel-size ";
 const std::string kSequence = " --sequence-parallel", kZbV = " --pipeline-schedule zb-v";
 const std::string kSharded = " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather";
+const std::string kContext = " --context-parallel-size 2 --cp-comm-type ";
+const std::string kHybrid =
+    " --dataloader-inter-document-masking --hybrid-context-parallel --max-seqlen-per-dp-cp-rank ";
 const std::string kInterleaved = " --num-virtual-stages-per-pipeline-rank 2";
 
 }  // namespace
@@ -26,7 +29,13 @@ std::vector<std::string> gpu_layouts_of(int num_ranks) {
               kPipeline + "2",
               kPipeline + "2" + kInterleaved,
               kPipeline + "2 --pipeline-schedule zb-h1",
-              kPipeline + "2" + kZbV};
+              kPipeline + "2" + kZbV,
+              kContext + "p2p",
+              kContext + "all_gather" + kSharded,
+              kContext + "a2a",
+              kHybrid + "8",
+              kHybrid + "8 --cp-comm-type all_gather",
+              kHybrid + "16 --use-distributed-optimizer"};
     case 4:
       return {kSharded + " --ddp-num-buckets 3",
               kTensor + "4" + kSequence,
@@ -36,7 +45,12 @@ std::vector<std::string> gpu_layouts_of(int num_ranks) {
               kTensor + "2" + kSequence + kSharded,
               kPipeline + "4",
               kPipeline + "2" + kInterleaved + kSharded,
-              kPipeline + "2" + kZbV + kTensor + "2" + kSequence};
+              kPipeline + "2" + kZbV + kTensor + "2" + kSequence,
+              kContext + "p2p" + kTensor + "2" + kSequence,
+              kContext + "a2a" + kPipeline + "2",
+              " --context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2",
+              kHybrid + "8 --use-distributed-optimizer",
+              kHybrid + "8" + kTensor + "2" + kSequence};
     case 8:
       return {kSharded + " --ddp-num-buckets 3",
               kPipeline + "2" + kTensor + "2" + kSequence + kSharded,
@@ -47,6 +61,10 @@ std::vector<std::string> gpu_layouts_of(int num_ranks) {
     default:
       throw NotSupported(fmt::format("there are layouts of 2, 4 and 8 ranks, not of {}", num_ranks));
   }
+}
+
+bool shares_documents(const std::string& layout) {
+  return layout.find("--hybrid-context-parallel") != std::string::npos;
 }
 
 std::vector<std::string> deep_gpu_layouts_of(int num_ranks) {

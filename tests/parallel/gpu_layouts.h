@@ -13,6 +13,9 @@ inline constexpr const char* kGpuModel =
 /// The flags that layouts of `num_ranks` ranks add to the command line of one rank. Some layouts have no pipeline.
 std::vector<std::string> gpu_layouts_of(int num_ranks);
 
+/// Says whether ranks exchange documents before each step, whose number and length differ between steps.
+bool shares_documents(const std::string& layout);
+
 /// Of 8 layers: two pieces of the model on each stage of four. Empty for two ranks.
 std::vector<std::string> deep_gpu_layouts_of(int num_ranks);
 

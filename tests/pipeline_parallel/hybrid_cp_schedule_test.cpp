@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "megatron/base/error.h"
 #include "megatron/core/random.h"
@@ -38,8 +39,8 @@ TEST(HybridCpSchedule, IsThatOfMegatron) {
 }
 
 TEST(HybridCpSchedule, RejectsWhatDoesNotFit) {
-  EXPECT_THROW(HybridCpScheduler(64, 6), ConfigError);
   EXPECT_THROW(HybridCpScheduler(0, 4), ConfigError);
+  EXPECT_THROW(HybridCpScheduler(64, 0), ConfigError);
   const std::vector<int64_t> too_long{4, 257};
   EXPECT_THROW(HybridCpScheduler(64, 4).rounds(too_long), ConfigError);
 }
@@ -52,6 +53,39 @@ std::vector<int64_t> long_tailed_mix(int64_t num_documents) {
     lengths.push_back(std::min<int64_t>(65536, static_cast<int64_t>(256 / (1.0 - u))));
   }
   return lengths;
+}
+
+/// Sets of a power of two of ranks or of all, each the ranks of a process group.
+void expect_sets_of_groups(const ContextRound& round, int64_t num_ranks) {
+  int64_t end = 0, smallest = num_ranks;
+  for (const ContextRankSet& set : round) {
+    EXPECT_EQ(set.first_rank, end);
+    end += set.num_ranks;
+    smallest = std::min(smallest, set.num_ranks);
+    EXPECT_EQ(set.first_rank % set.num_ranks, 0);
+    EXPECT_TRUE(set.num_ranks == num_ranks || std::has_single_bit(static_cast<uint64_t>(set.num_ranks)));
+    EXPECT_FALSE(set.documents.empty());
+  }
+  EXPECT_LE(end, num_ranks);
+  EXPECT_LT(num_ranks - end, smallest) << "idle ranks that would make a set of documents";
+}
+
+TEST(HybridCpSchedule, OfAnyNumberOfRanksHasEachDocumentOnceOnRanksThatHaveRoom) {
+  constexpr int64_t kMost = 8192;
+  for (const int64_t num_ranks : {1, 2, 3, 5, 6, 7, 12}) {
+    std::vector<int64_t> lengths = long_tailed_mix(200), times(lengths.size(), 0);
+    for (int64_t& length : lengths) length = std::min(length, num_ranks * kMost);
+    for (const ContextRound& round : HybridCpScheduler(kMost, num_ranks).rounds(lengths)) {
+      SCOPED_TRACE(num_ranks);
+      expect_sets_of_groups(round, num_ranks);
+      for (const ContextRankSet& set : round)
+        for (const int64_t document : set.documents) {
+          ++times[static_cast<size_t>(document)];
+          EXPECT_LE(lengths[static_cast<size_t>(document)], set.num_ranks * kMost);
+        }
+    }
+    EXPECT_EQ(std::ranges::count(times, 1), std::ssize(times)) << num_ranks;
+  }
 }
 
 /// Time of a document on a rank in units of one token's linear layers: a token of attention over `kBalance` others

@@ -58,9 +58,6 @@ template <class C, class Isa>
 void run_forward(const CpuStream& stream, const AttentionForwardArgs& args) {
   const AttentionInputs in{args.q, args.k, args.v, args.sink, args.layout, args.options};
   in.check(args.o);
-  require<NotSupported>(!args.max_logits.defined() || args.options.softmax == AttentionSoftmax::kVanilla,
-                        "[attention] the largest logits are those of keys, and an attention sink is none. Ask for them "
-                        "with --softmax-type vanilla.");
   C* lse = args.lse.as<C>();
   clear_uncovered_rows(in, args, lse);
 

@@ -48,6 +48,16 @@ void scale_rows(int64_t rows, int64_t width, const C* factors, C* x) {
   }
 }
 
+/// Raises `largest` to the largest of the scores of real queries; hidden ones are -infinity.
+template <class C>
+void raise_largest(const SeenPairs<C>& seen, int64_t num_queries, int64_t lanes, const C* scores, double& largest) {
+  seen.for_each_key_block([&](int64_t key, int64_t count, int64_t first_lane) {
+    for (int64_t j = key; j < key + count; ++j)
+      for (int64_t lane = first_lane; lane < num_queries; ++lane)
+        if (const auto score = static_cast<double>(scores[j * lanes + lane]); score > largest) largest = score;
+  });
+}
+
 template <class Isa, class C>
 void attention_forward_tile(const AttentionForwardTile<C>& t) {
   const AttentionForwardScratch<C> x(t.scratch, t.d, t.dv);
@@ -71,6 +81,8 @@ void attention_forward_tile(const AttentionForwardTile<C>& t) {
     });
     if (t.soft_cap > 0) cap_scores<Isa>(seen, lanes, static_cast<C>(t.soft_cap), x.scores);
     hide_scores<Isa>(t, seen, key, num_keys, lanes, -infinity, x.scores);
+    // A sink hides in x.largest what is below it.
+    if (t.max_logit && sink != -infinity) raise_largest(seen, t.num_queries, lanes, x.scores, *t.max_logit);
     update_softmax<Isa>(seen, lanes, x);
     if (t.dropout.threshold > 0) {
       fill_dropout_factors<Isa>(t.dropout, key, num_keys, lanes, x.factors);
@@ -89,7 +101,7 @@ void attention_forward_tile(const AttentionForwardTile<C>& t) {
   store_rows<Isa, C>(
       {x.o, o_width}, t.num_queries, t.dv, [&](int64_t i) { return x.sum[i] == 0 ? 0 : 1 / x.sum[i]; }, t.o, 0);
   for (int64_t i = 0; i < t.num_queries; ++i) t.lse[i * t.lse_stride] = x.largest[i] + std::log(x.sum[i]);
-  if (!t.max_logit) return;
+  if (!t.max_logit || sink != -infinity) return;
   for (int64_t i = 0; i < t.num_queries; ++i) {
     const double largest = static_cast<double>(x.largest[i]);
     if (largest > *t.max_logit) *t.max_logit = largest;

@@ -44,7 +44,7 @@ struct AttentionInputs {
   /// exist. `rows` has room for kQueryTile numbers.
   template <class C>
   void set_tile(const SequenceSpan& span, int64_t head, int64_t first, int64_t* rows, AttentionTile& tile) const;
-  /// Whether some rows of a column are in no span.
+  /// Says whether some rows of a column are in no span.
   bool has_uncovered_rows(int64_t column) const;
   /// Query-key pairs of all spans and heads, causal or not.
   int64_t num_pairs() const;

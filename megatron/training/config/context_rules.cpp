@@ -1,6 +1,5 @@
 // Rules of context parallelism: lengths, heads, and what each way of sharing attention can compute.
 #include <algorithm>
-#include <bit>
 
 #include "megatron/base/word_list.h"
 #include "megatron/training/config/rules.h"
@@ -120,6 +119,38 @@ void check_layers(const PretrainConfig& config, Mistakes& mistakes) {
   if (!net.layer_kinds.empty()) reject("--hybrid-layer-pattern", "hybrid models");
 }
 
+/// A rank's micro-batches are documents, whose number and length differ from those of other ranks, with padding that
+/// divides them: experts must not wait for other ranks' micro-batches, and nothing may count the tokens of one.
+void check_hybrid_experts(const PretrainConfig& config, Mistakes& mistakes) {
+  constexpr std::string_view kExperts = "--expert-model-parallel-size", kParts = "--expert-tensor-parallel-size",
+                             kTypes = "--moe-router-load-balancing-type";
+  const ExpertsConfig& experts = config.experts;
+  const ParallelConfig& parallel = config.parallel;
+  if (!experts.num_experts) return;
+  const int64_t tp = parallel.tensor_model_parallel_size, ep = parallel.expert_model_parallel_size;
+  const int64_t etp = parallel.expert_tensor_parallel_size.value_or(tp);
+  if (tp % (ep * etp) != 0)
+    mistakes.add({kHybrid, kExperts, kParts},
+                 "{} with {} {} and {} {}: ranks that share experts compute the same number of tokens at a time, but "
+                 "data-parallel ranks have documents of their own. The product must divide "
+                 "--tensor-model-parallel-size {}: give {} 1 and {} 1, or leave out {}",
+                 kHybrid, kExperts, ep, kParts, etp, tp, kExperts, kParts, kHybrid);
+  const auto reject = [&](bool given, std::string_view flag, std::string_view advice) {
+    if (given)
+      mistakes.add({kHybrid, flag},
+                   "{} with {}: it counts the tokens of a micro-batch, which would be those of a document with its "
+                   "padding. {}",
+                   kHybrid, flag, advice);
+  };
+  reject(std::ranges::any_of(experts.aux_loss_coeff, [](double coeff) { return coeff != 0; }), "--moe-aux-loss-coeff",
+         "Give 0");
+  reject(experts.z_loss_coeff.value_or(0) != 0, "--moe-z-loss-coeff", "Leave out one");
+  reject(experts.router_enable_expert_bias, "--moe-router-enable-expert-bias", "Leave out one");
+  reject(experts.expert_capacity_factor.value_or(-1) >= 0, "--moe-expert-capacity-factor", "Leave out one");
+  for (const LoadBalancingType type : {LoadBalancingType::kSinkhorn, LoadBalancingType::kQuantileBalancing})
+    reject(std::ranges::count(experts.router_load_balancing_type, type) > 0, kTypes, "Give none");
+}
+
 /// Documents must be told apart, and their ranks must differ in nothing but their tokens.
 void check_hybrid(const PretrainConfig& config, Mistakes& mistakes) {
   const ParallelConfig& parallel = config.parallel;
@@ -130,11 +161,11 @@ void check_hybrid(const PretrainConfig& config, Mistakes& mistakes) {
   if (!parallel.max_seqlen_per_dp_cp_rank)
     mistakes.add({kHybrid, kMaxLength}, "{} needs {}, such as 4096: documents that are longer get more ranks", kHybrid,
                  kMaxLength);
-  if (num_ranks < 2 || !std::has_single_bit(static_cast<uint64_t>(num_ranks)))
+  if (num_ranks < 2)
     mistakes.add({kHybrid, kSize},
-                 "{} on {} data- and context-parallel rank{}: documents get 1, 2, 4 ... of them, so their number must "
-                 "be a power of two above 1. Start other ranks, or leave out {}",
-                 kHybrid, num_ranks, num_ranks == 1 ? "" : "s", kHybrid);
+                 "{} on 1 data- and context-parallel rank: documents get 1, 2, 4 ... of them or all. Start more ranks, "
+                 "or leave out {}",
+                 kHybrid, kHybrid);
   const std::optional<int64_t>&length = config.model.seq_length, &most = parallel.max_seqlen_per_dp_cp_rank;
   if (length && most && *length > *most * num_ranks)
     mistakes.add({"--seq-length", kMaxLength},
@@ -149,6 +180,11 @@ void check_hybrid(const PretrainConfig& config, Mistakes& mistakes) {
          "stages would wait for micro-batches that other ranks have. Leave out one");
   reject(!config.training.calculate_per_token_loss, "--no-calculate-per-token-loss",
          "ranks have unequal numbers of documents, whose means cannot be averaged. Leave out one");
+  reject(config.transformer.qk_clip, "--qk-clip",
+         "the padding of documents would count for the largest logit. Leave out one");
+  reject(config.cuda_graph.records(), "--cuda-graph-impl",
+         "the documents of each step have other lengths, and a graph has one. Leave out one");
+  check_hybrid_experts(config, mistakes);
   for (const CpCommType type : {CpCommType::kA2a, CpCommType::kA2aP2p})
     if (has(config.transformer, type))
       mistakes.add({kHybrid, kType},

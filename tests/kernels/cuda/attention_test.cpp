@@ -39,6 +39,7 @@ class CudaAttention : public testing::CudaTest {
     Twin sink(dtype, {z.n}, random_values(z.n, 5)), grad_sink(dtype, {z.n}), lse(DType::kFloat32, {z.n, z.b, z.s});
     Twin o(dtype, o_shape, {}, p), grad_q(dtype, q_shape, {}, p), grad_k(dtype, k_shape, {}, p);
     Twin grad_v(dtype, v_shape, {}, p), workspace(DType::kUInt8, {1 << 24});
+    Twin max_logits(DType::kFloat64, {z.n}, std::vector<double>(static_cast<size_t>(z.n)));
     TwinValues<SequenceSpan> places(spans);
     TwinValues<StepState> state({StepState{.step = 11}});
     const auto layout = [&](auto on) {
@@ -56,7 +57,11 @@ class CudaAttention : public testing::CudaTest {
     // Probabilities, which sum to 1, are rounded to the dtype before the matmul with the values.
     testing::Result output = within(o, z.s_k, 4);
     output.absolute += testing::tolerance(dtype);
-    compare({output, within(lse, z.s_k + z.d, 4)}, [&](const auto& stream, auto on) {
+    testing::Result largest = within(max_logits, 1);
+    largest.absolute = within(lse, z.s_k + z.d, 4).absolute;
+    std::vector<testing::Result> forward_results = {output, within(lse, z.s_k + z.d, 4)};
+    if (finds_max_logits_) forward_results.push_back(largest);
+    compare(forward_results, [&](const auto& stream, auto on) {
       forward(stream, {.q = on(q),
                        .k = on(k),
                        .v = on(v),
@@ -65,6 +70,7 @@ class CudaAttention : public testing::CudaTest {
                        .options = with_state(on),
                        .o = on(o),
                        .lse = on(lse),
+                       .max_logits = finds_max_logits_ ? on(max_logits) : View(),
                        .workspace = on(workspace)});
     });
     // dot(o, grad_o) carries the rounding of o; a gradient of a key sums over the queries of a group.
@@ -97,6 +103,7 @@ class CudaAttention : public testing::CudaTest {
 
   /// Shared memory that built-in kernels are told a block has; 0: whichever kernels the dispatch of attention chooses.
   int64_t shared_bytes_ = 0;
+  bool finds_max_logits_ = false;
 
  private:
   template <class Stream>
@@ -177,6 +184,32 @@ TEST_F(CudaAttention, TilesOfGpusWithLittleSharedMemoryAgreeWithTheCpu) {
         expect_agreement(dtype, z, uniform_spans(z), {.scale = scale});
         expect_agreement(dtype, z, uniform_spans(z), {.scale = scale, .dropout = 0.2, .dropout_key = {5}});
       }
+}
+
+TEST_F(CudaAttention, SoftCapsOfScoresAgreeWithTheCpu) {
+  for (const Sizes& z : {Sizes{70, 70, 2, 4, 2, 24, 16}, Sizes{130, 130, 1, 2, 1, 128, 128},
+                         Sizes{33, 33, 2, 2, 1, 256, 256}, Sizes{5, 90, 2, 3, 1, 64, 64}})
+    for (DType dtype : kCudaTypes)
+      for (const double cap : {0.5, 2.0, 50.0}) {
+        SCOPED_TRACE(fmt::format("{} s {} d {} cap {}", dtype, z.s, z.d, cap));
+        expect_agreement(dtype, z, uniform_spans(z), {.scale = 0.4, .soft_cap = cap});
+        expect_agreement(dtype, z, uniform_spans(z), {.scale = 0.4, .soft_cap = cap, .window_left = 20});
+      }
+  const Sizes z{40, 40, 1, 2, 1, 64, 64};
+  expect_agreement(DType::kBFloat16, z, uniform_spans(z),
+                   {.scale = 0.4, .soft_cap = 1, .dropout = 0.3, .dropout_key = {77}});
+}
+
+TEST_F(CudaAttention, LargestLogitsAgreeWithTheCpu) {
+  finds_max_logits_ = true;
+  for (AttentionSoftmax softmax : {AttentionSoftmax::kVanilla, AttentionSoftmax::kLearnable})
+    for (const Sizes& z : {Sizes{70, 70, 2, 4, 2, 24, 16}, Sizes{130, 130, 1, 2, 1, 128, 128},
+                           Sizes{33, 33, 2, 2, 1, 256, 256}, Sizes{128, 128, 2, 4, 2, 64, 64}})
+      for (DType dtype : kCudaTypes)
+        for (const double cap : {0.0, 1.0}) {
+          SCOPED_TRACE(fmt::format("{} s {} d {} cap {}", dtype, z.s, z.d, cap));
+          expect_agreement(dtype, z, uniform_spans(z), {.scale = 0.4, .soft_cap = cap, .softmax = softmax});
+        }
 }
 
 TEST_F(CudaAttention, LargerHeadsAreRejected) {

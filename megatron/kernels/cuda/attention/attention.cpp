@@ -59,14 +59,6 @@ void refuse_dropout_of_cudnn(const Args& args) {
       fmt::format("[attention] cuDNN does not run this attention: {}. Leave out --cudnn-attention-dropout.", reason));
 }
 
-/// Neither cuDNN's kernels nor the built-in ones have it.
-void refuse_soft_cap(const AttentionOptions& options) {
-  require<NotSupported>(options.soft_cap == 0,
-                        "[attention] the scores have a soft cap of {}, which this version computes on CPUs alone. Use "
-                        "the CPU; a soft cap of the logits runs on GPUs.",
-                        options.soft_cap);
-}
-
 /// Spans, columns and heads are dimensions of the grid.
 template <class Args>
 void check_built_in_kernels_can(const Args& args) {
@@ -135,9 +127,6 @@ int64_t attention_backward_workspace_bytes(const CudaStream&, const AttentionBac
 
 void attention_forward(const CudaStream& stream, const AttentionForwardArgs& args) {
   check_operands(args);
-  refuse_soft_cap(args.options);
-  require<NotSupported>(!args.max_logits.defined(),
-                        "[attention] the largest logits of heads are computed on CPUs alone in this version.");
   if constexpr (kHasCudnn)
     if (try_cudnn(stream, args, &cudnn_attention_forward)) return;
   check_built_in_kernels_can(args);
@@ -147,7 +136,6 @@ void attention_forward(const CudaStream& stream, const AttentionForwardArgs& arg
 void attention_backward(const CudaStream& stream, const AttentionBackwardArgs& args) {
   check_operands(args);
   check_gradients(args);
-  refuse_soft_cap(args.options);
   if constexpr (kHasCudnn)
     if (try_cudnn(stream, args, &cudnn_attention_backward)) return;
   check_built_in_kernels_can(args);

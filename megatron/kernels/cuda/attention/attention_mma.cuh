@@ -214,7 +214,8 @@ __device__ void draw_kept(const AttentionInputs& in, int64_t head, int64_t row, 
   }
 }
 
-/// Whether some pair of a query of [query, query + num_queries) and a key of [key, key + num_keys) is not computed.
+/// Says whether some pair of a query of [query, query + num_queries) and a key of [key, key + num_keys) is not
+/// computed.
 __device__ inline bool is_masked(const AttentionInputs& in, const SequenceSpan& span, int64_t query,
                                  int64_t num_queries, int64_t key, int64_t num_keys) {
   const int64_t position = span.query_offset + query;
@@ -222,7 +223,7 @@ __device__ inline bool is_masked(const AttentionInputs& in, const SequenceSpan& 
          key + num_keys - 1 > position + in.right || key < position + num_queries - 1 - in.left;
 }
 
-/// Whether these kernels support such heads.
+/// Says whether these kernels support such heads.
 inline bool uses_tensor_cores(const AttentionInputs& in) {
   return in.q.x.dtype != DType::kFloat32 && in.q.width <= 128 && in.v.width <= 128;
 }

@@ -52,17 +52,39 @@ struct AttentionInputs {
   int64_t s, b, n, heads_per_group, s_k, left, right;
   uint32_t threshold;  // of dropout; 0: none
   float scale, kept;
+  float cap;                     // soft cap of the scores; 0: none
+  double* max_logits = nullptr;  // of each head; null: not wanted
+
+  /// The score of a query and a key from their dot product.
+  __device__ float score(float product) const {
+    const float scaled = scale * product;
+    return cap > 0 ? cap * tanhf(scaled / cap) : scaled;
+  }
+  /// The derivative of score() by the scaled product.
+  __device__ float slope(float score) const {
+    const float share = cap > 0 ? score / cap : 0;
+    return 1 - share * share;
+  }
 
   __device__ float sink_logit(int64_t head) const {
     if (options.softmax == AttentionSoftmax::kVanilla) return -INFINITY;
     return options.softmax == AttentionSoftmax::kOffByOne ? 0 : load_scalar(sink.data, sink.dtype, head);
   }
-  /// Whether query i of the span attends to its key j.
+  /// Says whether query i of the span attends to its key j.
   __device__ bool sees(const SequenceSpan& span, int64_t i, int64_t j) const {
     const int64_t p = span.query_offset + i;
     return i < span.query_length && j >= 0 && j < span.key_length && j >= p - left && j <= p + right;
   }
 };
+
+/// Raises the largest logit of a head to the largest of a warp's threads. Numbers from 0 on are ordered as their bits.
+__device__ inline void raise_max_logit(const AttentionInputs& in, int64_t head, float logit) {
+  if (!in.max_logits) return;
+  for (int offset = 16; offset > 0; offset /= 2) logit = fmaxf(logit, __shfl_xor_sync(~0u, logit, offset));
+  if ((threadIdx.y * blockDim.x + threadIdx.x) % 32 == 0 && logit > 0)
+    atomicMax(reinterpret_cast<unsigned long long*>(in.max_logits + head),
+              static_cast<unsigned long long>(__double_as_longlong(logit)));
+}
 
 /// [n, b, s] fp32.
 struct Statistics {
@@ -223,8 +245,11 @@ __device__ void dropout_factors(const AttentionInputs& in, uint64_t key, int64_t
 AttentionInputs attention_inputs(const ConstView& q, const ConstView& k, const ConstView& v, const ConstView& sink,
                                  const SequenceLayoutView& layout, const AttentionOptions& options);
 
-/// Writes zeros to rows of `x` outside of all spans' queries; their statistics, if given, become -infinity.
-void clear_uncovered_rows(const CudaStream& stream, const SequenceLayoutView& layout, const View& x,
+/// Which rows of a span are meant.
+enum class SpanRows { kQueries, kKeys };
+
+/// Writes zeros to rows of `x` outside of those of all spans; their statistics, if given, become -infinity.
+void clear_uncovered_rows(const CudaStream& stream, const SequenceLayoutView& layout, SpanRows rows, const View& x,
                           const Statistics& lse);
 
 /// Calls f.operator()<Z>() with the tile for heads of `width` elements on a GPU whose blocks have `shared_bytes`.
@@ -238,7 +263,7 @@ void dispatch_tile(int64_t width, int64_t shared_bytes, F&& f) {
   return is_large ? f.template operator()<TileShape<32, 256>>() : f.template operator()<TileShape<16, 256>>();
 }
 
-/// Whether a kernel that needs `bytes` of shared memory for tile shape Z starts on every GPU that uses this shape.
+/// Says whether a kernel that needs `bytes` of shared memory for tile shape Z starts on every GPU that uses this shape.
 template <class Z>
 constexpr bool fits_shared_memory(int64_t bytes) {
   const bool is_of_large_blocks = Z::kTile * Z::kWidth > 64 * 64;  // of dispatch_tile()

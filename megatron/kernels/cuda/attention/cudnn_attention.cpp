@@ -46,20 +46,23 @@ CudnnState load() {
 
 /// Ids of a graph's tensors, by which execution finds their data. The tables of offsets follow in the order of the
 /// first kCudnnOffsetTables.
-enum Uid : int64_t { kQ, kK, kV, kO, kGradO, kGradQ, kGradK, kGradV, kLse, kLengths, kFirstOffsets };
+enum Uid : int64_t { kQ, kK, kV, kO, kGradO, kGradQ, kGradK, kGradV, kLse, kQueryLengths, kKeyLengths, kFirstOffsets };
 static_assert(kLse + 1 == kCudnnOffsetTables);
 constexpr int64_t kSeed = kFirstOffsets + kCudnnOffsetTables, kSeedOffset = kSeed + 1;
+
+constexpr bool is_of_keys(int64_t uid) { return uid == kK || uid == kV || uid == kGradK || uid == kGradV; }
 
 using Strides = std::array<int64_t, 3>;  // of columns, heads and rows
 
 /// Everything on which a plan depends.
 struct PlanKey {
-  bool is_backward, is_deterministic, is_packed;
+  bool is_backward, is_deterministic, has_tables;
   DType dtype;
-  int64_t num_sequences, n, g, s, d, dv;
+  int64_t num_sequences, n, g, s, s_k, d, dv;
   std::array<Strides, kCudnnOffsetTables> strides;  // by Uid
   float scale, dropout;
   int64_t left, right;  // of the window; -1: none
+  bool ends_aligned;    // the mask's diagonal ends at the last query and key instead of beginning at the first ones
   int64_t max_workspace_bytes;
   auto operator<=>(const PlanKey&) const = default;
 };
@@ -78,20 +81,13 @@ class GraphBuilder {
     graph.set_io_data_type(key.dtype == DType::kBFloat16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
-    if (!key.is_packed) return;
-    lengths_ = graph.tensor(fe::graph::Tensor_attributes()
-                                .set_uid(kLengths)
-                                .set_dim({key.num_sequences, 1, 1, 1})
-                                .set_stride({1, 1, 1, 1})
-                                .set_data_type(fe::DataType_t::INT32));
+    if (!key.has_tables) return;
+    query_lengths_ = table(kQueryLengths, key.num_sequences, fe::DataType_t::INT32);
+    key_lengths_ = table(kKeyLengths, key.num_sequences, fe::DataType_t::INT32);
     for (int64_t i = 0; i < kCudnnOffsetTables; ++i) {
       const bool is_of_backward = i >= kGradO && i <= kGradV;
       if (is_of_backward && !key.is_backward) continue;
-      offsets_[static_cast<size_t>(i)] = graph.tensor(fe::graph::Tensor_attributes()
-                                                          .set_uid(kFirstOffsets + i)
-                                                          .set_dim({key.num_sequences + 1, 1, 1, 1})
-                                                          .set_stride({1, 1, 1, 1})
-                                                          .set_data_type(fe::DataType_t::INT64));
+      offsets_[static_cast<size_t>(i)] = table(kFirstOffsets + i, key.num_sequences + 1, fe::DataType_t::INT64);
     }
   }
 
@@ -108,7 +104,7 @@ class GraphBuilder {
     auto options = fe::graph::SDPA_backward_attributes().set_name("attention_backward");
     options.set_deterministic_algorithm(key_.is_deterministic);
     set_mask(options);
-    if (key_.is_packed) options.set_max_total_seq_len_q(key_.s).set_max_total_seq_len_kv(key_.s);
+    if (key_.has_tables) options.set_max_total_seq_len_q(key_.s).set_max_total_seq_len_kv(key_.s_k);
     const Tensor q = input(kQ, key_.n, key_.d), k = input(kK, key_.g, key_.d), v = input(kV, key_.g, key_.dv);
     const Tensor o = input(kO, key_.n, key_.dv), grad_o = input(kGradO, key_.n, key_.dv), lse = input(kLse, key_.n, 1);
     auto [grad_q, grad_k, grad_v] = graph_.sdpa_backward(q, k, v, o, grad_o, lse, options);
@@ -122,9 +118,10 @@ class GraphBuilder {
   void set_mask(Options& options) const {
     options.set_attn_scale(key_.scale);
     if (key_.dropout > 0) options.set_dropout(key_.dropout, number(kSeed), number(kSeedOffset));
-    if (key_.is_packed) options.set_padding_mask(true).set_seq_len_q(lengths_).set_seq_len_kv(lengths_);
+    if (key_.has_tables) options.set_padding_mask(true).set_seq_len_q(query_lengths_).set_seq_len_kv(key_lengths_);
     if (key_.right < 0) return;
-    options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+    using Alignment = fe::DiagonalAlignment_t;
+    options.set_diagonal_alignment(key_.ends_aligned ? Alignment::BOTTOM_RIGHT : Alignment::TOP_LEFT)
         .set_diagonal_band_right_bound(static_cast<int>(key_.right));
     // cuDNN includes the diagonal.
     if (key_.left >= 0) options.set_diagonal_band_left_bound(static_cast<int>(key_.left + 1));
@@ -134,17 +131,18 @@ class GraphBuilder {
     const auto i = static_cast<size_t>(uid);
     const Strides& strides = key_.strides[i];
     tensor.set_uid(uid)
-        .set_dim({key_.num_sequences, heads, key_.s, width})
+        .set_dim({key_.num_sequences, heads, is_of_keys(uid) ? key_.s_k : key_.s, width})
         .set_stride({strides[0], strides[1], strides[2], 1});
-    if (key_.is_packed) tensor.set_ragged_offset(offsets_[i]);
+    if (key_.has_tables) tensor.set_ragged_offset(offsets_[i]);
     return tensor;
   }
-  Tensor number(int64_t uid) const {
+  Tensor number(int64_t uid) const { return table(uid, 1, fe::DataType_t::INT64); }
+  Tensor table(int64_t uid, int64_t size, fe::DataType_t type) const {
     return graph_.tensor(fe::graph::Tensor_attributes()
                              .set_uid(uid)
-                             .set_dim({1, 1, 1, 1})
+                             .set_dim({size, 1, 1, 1})
                              .set_stride({1, 1, 1, 1})
-                             .set_data_type(fe::DataType_t::INT64));
+                             .set_data_type(type));
   }
   Tensor input(Uid uid, int64_t heads, int64_t width) const {
     fe::graph::Tensor_attributes tensor;
@@ -155,7 +153,7 @@ class GraphBuilder {
 
   const PlanKey& key_;
   fe::graph::Graph& graph_;
-  Tensor lengths_;
+  Tensor query_lengths_, key_lengths_;
   std::array<Tensor, kCudnnOffsetTables> offsets_;
 };
 
@@ -206,8 +204,6 @@ class CudnnHandles final : public LibraryHandles {
 struct Tensors {
   std::array<const ConstView*, kCudnnOffsetTables> views{};  // by Uid, null: none
   int64_t heads_per_group = 1;
-
-  bool has_query_heads(size_t uid) const { return uid != kK && uid != kV && uid != kGradK && uid != kGradV; }
 };
 
 Strides strides_of(const ConstView& x, bool is_lse) {
@@ -223,7 +219,9 @@ void* piece_of(const ConstView& x, const Strides& strides, int64_t column, int64
 template <class Args>
 bool run(const CudaStream& stream, const Args& args, const Tensors& tensors, bool is_backward) {
   const AttentionOptions& options = args.options;
-  const bool is_packed = args.layout.form == SpanForm::kPacked;
+  const bool has_tables = has_cudnn_tables(args.layout);
+  const bool ends_aligned = args.layout.form == SpanForm::kEndsAligned;
+  const int64_t s = args.q.shape[0], s_k = args.k.shape[0], right = std::min(options.window_right, s_k);
   const int64_t b = args.q.shape[1], g = args.k.shape[2], heads_per_group = args.q.shape[2] / g;
   const CudnnPiece piece = cudnn_piece(args);
   const CudnnTables tables = cudnn_tables(args.q, args.layout);
@@ -232,18 +230,22 @@ bool run(const CudaStream& stream, const Args& args, const Tensors& tensors, boo
                          "[attention] {} bytes of workspace are needed.", bytes);
   PlanKey key{.is_backward = is_backward,
               .is_deterministic = is_backward && options.is_deterministic,
-              .is_packed = is_packed,
+              .has_tables = has_tables,
               .dtype = args.q.dtype,
-              .num_sequences = is_packed ? cudnn_num_sequences(args.layout) : piece.num_columns,
+              .num_sequences = has_tables ? cudnn_num_sequences(args.layout) : piece.num_columns,
               .n = piece.num_groups * heads_per_group,
               .g = piece.num_groups,
-              .s = args.q.shape[0],
+              .s = s,
+              .s_k = s_k,
               .d = args.q.shape[3],
               .dv = args.v.shape[3],
               .scale = static_cast<float>(options.scale),
               .dropout = static_cast<float>(options.dropout),
-              .left = std::min(options.window_left, args.q.shape[0]),  // cuDNN takes an int
-              .right = options.is_causal ? 0 : std::min(options.window_right, args.q.shape[0]),
+              .left = std::min(options.window_left, s_k),  // cuDNN takes an int
+              .right = args.layout.form == SpanForm::kAllVisible ? -1
+                       : options.is_causal                       ? 0
+                                                                 : right,
+              .ends_aligned = ends_aligned,
               .max_workspace_bytes = bytes - tables.total - cudnn_seed_bytes(options)};
   const CudnnTablePlaces places(tables, args.workspace.data);
   const ConstView statistics{
@@ -251,20 +253,20 @@ bool run(const CudaStream& stream, const Args& args, const Tensors& tensors, boo
   std::array<ConstView, kCudnnOffsetTables> views;
   for (size_t i = 0; i < views.size(); ++i) {
     if (!tensors.views[i]) continue;
-    views[i] = is_packed && i == kLse ? statistics : *tensors.views[i];
+    views[i] = has_tables && i == kLse ? statistics : *tensors.views[i];
     key.strides[i] = strides_of(views[i], i == kLse);
   }
   auto& library = library_handles<CudnnHandles>(stream);
   const Plan* plan = library.plan(key);
   if (!plan) return false;
   std::unordered_map<int64_t, void*> data;
-  if (is_packed) {
+  if (has_tables) {
     CudnnTableStrides strides[kCudnnOffsetTables];
     for (size_t i = 0; i < views.size(); ++i) {
-      strides[i] = {key.strides[i][2], key.strides[i][0]};
+      strides[i] = {key.strides[i][2], key.strides[i][0], is_of_keys(static_cast<int64_t>(i))};
       if (tensors.views[i]) data[kFirstOffsets + static_cast<int64_t>(i)] = places.offsets[i];
     }
-    data[kLengths] = places.lengths;
+    data[kQueryLengths] = places.query_lengths, data[kKeyLengths] = places.key_lengths;
     write_cudnn_tables(stream, args.layout, places, strides);
     if (is_backward) statistics_to_cudnn(stream, args.lse, places.statistics);
   }
@@ -275,11 +277,11 @@ bool run(const CudaStream& stream, const Args& args, const Tensors& tensors, boo
     data[kSeed] = seed, data[kSeedOffset] = seed + 1;
     workspace += cudnn_seed_bytes(options);
   }
-  for (int64_t column = 0; column < (is_packed ? 1 : b); column += piece.num_columns)
+  for (int64_t column = 0; column < (has_tables ? 1 : b); column += piece.num_columns)
     for (int64_t group = 0; group < g; group += piece.num_groups) {
       for (size_t i = 0; i < views.size(); ++i) {
         if (!tensors.views[i]) continue;
-        const int64_t head = tensors.has_query_heads(i) ? group * heads_per_group : group;
+        const int64_t head = is_of_keys(static_cast<int64_t>(i)) ? group : group * heads_per_group;
         data[static_cast<int64_t>(i)] = piece_of(views[i], key.strides[i], column, head);
       }
       library.run(stream, *plan, data, workspace);
@@ -300,7 +302,7 @@ bool cudnn_attention_forward(const CudaStream& stream, const AttentionForwardArg
   tensors.views[kQ] = &args.q, tensors.views[kK] = &args.k, tensors.views[kV] = &args.v;
   tensors.views[kO] = &o, tensors.views[kLse] = &lse;
   if (!run(stream, args, tensors, false)) return false;
-  if (args.layout.form != SpanForm::kPacked) return true;
+  if (!has_cudnn_tables(args.layout)) return true;
   const CudnnTablePlaces places(cudnn_tables(args.q, args.layout), args.workspace.data);
   statistics_from_cudnn(stream, places.statistics, args.lse);
   clear_rows_outside_spans(stream, args.layout, args.o, args.lse);
@@ -312,9 +314,10 @@ bool cudnn_attention_backward(const CudaStream& stream, const AttentionBackwardA
   Tensors tensors;
   tensors.views = {&args.q, &args.k, &args.v, &args.o, &args.grad_o, &grad_q, &grad_k, &grad_v, &args.lse};
   if (!run(stream, args, tensors, true)) return false;
-  if (args.layout.form != SpanForm::kPacked) return true;
-  for (const View& gradient : {args.grad_q, args.grad_k, args.grad_v})
-    clear_rows_outside_spans(stream, args.layout, gradient, {});
+  if (!has_cudnn_tables(args.layout)) return true;
+  clear_rows_outside_spans(stream, args.layout, args.grad_q, {});
+  clear_rows_outside_keys(stream, args.layout, args.grad_k);
+  clear_rows_outside_keys(stream, args.layout, args.grad_v);
   return true;
 }
 

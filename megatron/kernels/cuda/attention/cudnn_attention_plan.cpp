@@ -22,17 +22,18 @@ bool has_aligned_heads(const ConstView& x) {
          reinterpret_cast<uintptr_t>(x.data) % kAlignedBytes == 0;
 }
 
-/// Bytes of the gradients of all scores of `num_heads` heads: of one column, or of all packed sequences.
-int64_t score_bytes(const ConstView& q, const SequenceLayoutView& layout, int64_t num_heads) {
-  const int64_t s = round_up(q.shape[0], 64);
-  const int64_t num = layout.form == SpanForm::kPacked ? cudnn_num_sequences(layout) : 1;
-  return 2 * num * num_heads * s * s;
+/// Bytes of the gradients of all scores of `num_heads` heads: of one column, or of all sequences of the tables.
+template <class Args>
+int64_t score_bytes(const Args& args, int64_t num_heads) {
+  const int64_t num = has_cudnn_tables(args.layout) ? cudnn_num_sequences(args.layout) : 1;
+  return 2 * num * num_heads * round_up(args.q.shape[0], 64) * round_up(args.k.shape[0], 64);
 }
 
-/// Whether a deterministic backward needs more than one piece.
-bool comes_in_pieces(const ConstView& q, const SequenceLayoutView& layout) {
-  const int64_t num_columns = layout.form == SpanForm::kPacked ? 1 : q.shape[1];
-  return score_bytes(q, layout, q.shape[2]) * num_columns > kDeterministicScoreBytes;
+/// Says whether a deterministic backward needs more than one piece.
+template <class Args>
+bool comes_in_pieces(const Args& args) {
+  const int64_t num_columns = has_cudnn_tables(args.layout) ? 1 : args.q.shape[1];
+  return score_bytes(args, args.q.shape[2]) * num_columns > kDeterministicScoreBytes;
 }
 
 /// Requirements of both directions. `v` has the heads of o.
@@ -45,17 +46,22 @@ std::string_view refusal_of_both(const Args& args, std::initializer_list<ConstVi
     return "its dropout mask would depend on the layout (--attention-dropout 0 needs none, --cudnn-attention-dropout "
            "permits it)";
   if (options.softmax != AttentionSoftmax::kVanilla) return "the softmax has a sink";
-  if (args.layout.form == SpanForm::kAny) return "query and key rows of the sequences differ";
-  if (args.k.shape[0] != s) return "there are more keys than queries";
+  if (options.soft_cap > 0) return "the scores have a soft cap";
+  const bool has_tables = has_cudnn_tables(args.layout);
+  if (args.layout.form == SpanForm::kAny) return "sequences share rows, or their masks differ";
+  if (!has_tables && args.k.shape[0] != s) return "there are more keys than queries";
   if (s < 2 || args.q.shape[1] == 0 || args.q.shape[2] == 0 || args.layout.num_spans == 0)
     return "there is one query, or none";
   if (d % 8 != 0 || dv % 8 != 0) return "head sizes are not multiples of 8";
   if (d > kLargestHead || dv > kLargestHead) return "heads are larger than 256";
-  if (args.layout.form == SpanForm::kPacked && (d % 16 != 0 || dv % 16 != 0))
-    return "head sizes of packed sequences are not multiples of 16";
+  if (has_tables && (d % 16 != 0 || dv % 16 != 0)) return "head sizes of packed sequences are not multiples of 16";
   const bool has_right = options.is_causal || options.window_right >= 0;
   if (options.window_left >= 0 && !has_right) return "the window is open to the right";
-  if (options.dropout > 0 && options.is_deterministic && comes_in_pieces(args.q, args.layout))
+  const bool has_window = options.window_left >= 0 || options.window_right >= 0;
+  if (has_window && args.layout.form == SpanForm::kAllVisible) return "the window hides keys of other ranks";
+  if (options.dropout > 0 && args.layout.form != SpanForm::kUniform && args.layout.form != SpanForm::kPacked)
+    return "its dropout mask counts keys from the first one here";
+  if (options.dropout > 0 && options.is_deterministic && comes_in_pieces(args))
     return "deterministic gradients come in pieces of 1 GiB of scores, each with the dropout mask of the first (a "
            "smaller --micro-batch-size may be one piece)";
   if (!std::all_of(heads.begin(), heads.end(), has_aligned_heads)) return "heads do not begin at multiples of 16 bytes";
@@ -67,11 +73,11 @@ std::string_view refusal_of_both(const Args& args, std::initializer_list<ConstVi
 int64_t accumulator_bytes(const AttentionBackwardArgs& args, const CudnnPiece& piece) {
   const int64_t heads_per_group = args.q.shape[2] / args.k.shape[2];
   const int64_t n = piece.num_groups * heads_per_group, d = args.q.shape[3], dv = args.v.shape[3];
-  if (args.layout.form == SpanForm::kPacked) {  // in the strides of the gradients
-    const int64_t s = args.q.shape[0];
-    return 4 * s *
-           (args.grad_q.strides[0] + args.q.shape[1] * args.q.shape[2] +
-            (heads_per_group > 1 ? heads_per_group * (args.grad_k.strides[0] + args.grad_v.strides[0]) : 0));
+  if (has_cudnn_tables(args.layout)) {  // in the strides of the gradients
+    const int64_t of_keys =
+        heads_per_group > 1 ? heads_per_group * (args.grad_k.strides[0] + args.grad_v.strides[0]) : 0;
+    return 4 *
+           (args.q.shape[0] * (args.grad_q.strides[0] + args.q.shape[1] * args.q.shape[2]) + args.k.shape[0] * of_keys);
   }
   const int64_t rows = round_up(args.q.shape[0], 128) * piece.num_columns * n;
   return rows * (4 * d + 4 + (heads_per_group > 1 ? 2 * (d + dv) : 0));
@@ -80,6 +86,7 @@ int64_t accumulator_bytes(const AttentionBackwardArgs& args, const CudnnPiece& p
 }  // namespace
 
 std::string_view cudnn_refusal(const AttentionForwardArgs& args) {
+  if (args.max_logits.shape.rank() > 0) return "the largest logits of the heads are wanted";  // also on the meta device
   return refusal_of_both(args, {args.q, args.k, args.v, args.o});
 }
 
@@ -87,8 +94,7 @@ std::string_view cudnn_refusal(const AttentionBackwardArgs& args) {
   const std::string_view refusal =
       refusal_of_both(args, {args.q, args.k, args.v, args.o, args.grad_o, args.grad_q, args.grad_k, args.grad_v});
   if (!refusal.empty()) return refusal;
-  if (args.options.is_deterministic &&
-      score_bytes(args.q, args.layout, args.q.shape[2] / args.k.shape[2]) > kDeterministicScoreBytes)
+  if (args.options.is_deterministic && score_bytes(args, args.q.shape[2] / args.k.shape[2]) > kDeterministicScoreBytes)
     return "deterministic gradients of so many keys take more than 1 GiB";
   return {};
 }
@@ -98,27 +104,29 @@ CudnnPiece cudnn_piece(const AttentionForwardArgs& args) { return {args.k.shape[
 CudnnPiece cudnn_piece(const AttentionBackwardArgs& args) {
   const int64_t g = args.k.shape[2], b = args.q.shape[1];
   if (!args.options.is_deterministic) return {g, b};
-  const int64_t bytes_of_group = score_bytes(args.q, args.layout, args.q.shape[2] / g);
-  const bool is_packed = args.layout.form == SpanForm::kPacked;  // its columns are in one list of sequences
-  CudnnPiece piece{g, is_packed ? b : std::clamp<int64_t>(kDeterministicScoreBytes / (bytes_of_group * g), 1, b)};
-  const int64_t bytes_of_columns = bytes_of_group * (is_packed ? 1 : piece.num_columns);
+  const int64_t bytes_of_group = score_bytes(args, args.q.shape[2] / g);
+  const bool has_tables = has_cudnn_tables(args.layout);  // then columns are in one list of sequences
+  CudnnPiece piece{g, has_tables ? b : std::clamp<int64_t>(kDeterministicScoreBytes / (bytes_of_group * g), 1, b)};
+  const int64_t bytes_of_columns = bytes_of_group * (has_tables ? 1 : piece.num_columns);
   while (g % piece.num_groups != 0 || bytes_of_columns * piece.num_groups > kDeterministicScoreBytes)
     --piece.num_groups;
   while (b % piece.num_columns != 0) --piece.num_columns;
   return piece;
 }
 
+bool has_cudnn_tables(const SequenceLayoutView& layout) { return layout.form != SpanForm::kUniform; }
+
 int64_t cudnn_num_sequences(const SequenceLayoutView& layout) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(layout.num_spans)));
 }
 
 CudnnTables cudnn_tables(const ConstView& q, const SequenceLayoutView& layout) {
-  if (layout.form != SpanForm::kPacked) return {};
+  if (!has_cudnn_tables(layout)) return {};
   const int64_t num = cudnn_num_sequences(layout);
   CudnnTables tables{.offset_bytes = round_up(8 * (num + 1), 256),
                      .length_bytes = round_up(4 * num, 256),
                      .statistics_bytes = round_up(4 * q.shape[0] * q.shape[1] * q.shape[2], 256)};
-  tables.total = kCudnnOffsetTables * tables.offset_bytes + tables.length_bytes + tables.statistics_bytes;
+  tables.total = kCudnnOffsetTables * tables.offset_bytes + 2 * tables.length_bytes + tables.statistics_bytes;
   return tables;
 }
 
@@ -137,8 +145,7 @@ int64_t cudnn_workspace_bytes(const AttentionBackwardArgs& args) {
   if (tables.total > 0) bytes += kSequenceBytes * cudnn_num_sequences(args.layout);
   if (args.options.is_deterministic) {
     const int64_t num_heads = piece.num_groups * (args.q.shape[2] / args.k.shape[2]);
-    bytes +=
-        score_bytes(args.q, args.layout, num_heads) * (args.layout.form == SpanForm::kPacked ? 1 : piece.num_columns);
+    bytes += score_bytes(args, num_heads) * (tables.total > 0 ? 1 : piece.num_columns);
   }
   return bytes;
 }

@@ -23,15 +23,18 @@ struct CudnnPiece {
 CudnnPiece cudnn_piece(const AttentionForwardArgs& args);
 CudnnPiece cudnn_piece(const AttentionBackwardArgs& args);
 
-/// Number of sequences of a plan for packed spans: a power of two, so that few plans serve all batches. Sequences
-/// beyond the spans are empty.
+/// Says whether cuDNN gets the rows of each span from tables in device memory: all forms but kUniform.
+bool has_cudnn_tables(const SequenceLayoutView& layout);
+
+/// Number of sequences of a plan with tables: a power of two, so that few plans serve all batches. Sequences beyond the
+/// spans are empty.
 int64_t cudnn_num_sequences(const SequenceLayoutView& layout);
 
-/// Our tables before cuDNN's own workspace, in bytes: begins and ends of packed sequences, and the
-/// log-sum-exp in cuDNN's order.
+/// Our tables before cuDNN's own workspace, in bytes: begins and ends of the queries and of the keys of sequences, and
+/// the log-sum-exp in cuDNN's order.
 struct CudnnTables {
   int64_t offset_bytes = 0;      // of one table of num_sequences + 1 offsets
-  int64_t length_bytes = 0;      // of one table of num_sequences lengths
+  int64_t length_bytes = 0;      // of one of the two tables of num_sequences lengths: of queries and of keys
   int64_t statistics_bytes = 0;  // [s, b, n] fp32
   int64_t total = 0;
 };

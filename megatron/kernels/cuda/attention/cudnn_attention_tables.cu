@@ -17,11 +17,15 @@ __global__ void tables_kernel(Tables tables) {
   if (i > tables.num_sequences) return;
   const bool is_span = i < tables.layout.num_spans;
   const SequenceSpan& span = tables.layout.spans[is_span ? i : tables.layout.num_spans - 1];
-  const int64_t row = span.query_begin + (is_span ? 0 : span.query_length);
+  const int64_t query = span.query_begin + (is_span ? 0 : span.query_length);
+  const int64_t key = span.key_begin + (is_span ? 0 : span.key_length);
 #pragma unroll
   for (int table = 0; table < kCudnnOffsetTables; ++table)
-    tables.places.offsets[table][i] = row * tables.strides[table].row + span.batch * tables.strides[table].column;
-  if (i < tables.num_sequences) tables.places.lengths[i] = is_span ? span.query_length : 0;
+    tables.places.offsets[table][i] = (tables.strides[table].is_of_keys ? key : query) * tables.strides[table].row +
+                                      span.batch * tables.strides[table].column;
+  if (i == tables.num_sequences) return;
+  tables.places.query_lengths[i] = is_span ? span.query_length : 0;
+  tables.places.key_lengths[i] = is_span ? span.key_length : 0;
 }
 
 __global__ void seed_kernel(RandomKey key, const StepState* state, int64_t* place) {
@@ -57,8 +61,9 @@ CudnnTablePlaces::CudnnTablePlaces(const CudnnTables& tables, void* workspace) {
     table = reinterpret_cast<int64_t*>(place);
     place += tables.offset_bytes;
   }
-  lengths = reinterpret_cast<int32_t*>(place);
-  statistics = reinterpret_cast<float*>(place + tables.length_bytes);
+  query_lengths = reinterpret_cast<int32_t*>(place);
+  key_lengths = reinterpret_cast<int32_t*>(place + tables.length_bytes);
+  statistics = reinterpret_cast<float*>(place + 2 * tables.length_bytes);
 }
 
 void write_cudnn_tables(const CudaStream& stream, const SequenceLayoutView& layout, const CudnnTablePlaces& places,
@@ -87,7 +92,11 @@ void statistics_from_cudnn(const CudaStream& stream, const float* statistics, co
 
 void clear_rows_outside_spans(const CudaStream& stream, const SequenceLayoutView& layout, const View& x,
                               const View& lse) {
-  clear_uncovered_rows(stream, layout, x, lse.defined() ? Statistics(lse) : Statistics());
+  clear_uncovered_rows(stream, layout, SpanRows::kQueries, x, lse.defined() ? Statistics(lse) : Statistics());
+}
+
+void clear_rows_outside_keys(const CudaStream& stream, const SequenceLayoutView& layout, const View& x) {
+  clear_uncovered_rows(stream, layout, SpanRows::kKeys, x, {});
 }
 
 }  // namespace megatron::kernels

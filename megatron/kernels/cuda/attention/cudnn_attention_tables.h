@@ -1,4 +1,4 @@
-// Additional inputs of cuDNN for packed sequences: tables made from the spans, and the log-sum-exp in its
+// Additional inputs of cuDNN where it gets rows from tables: these, made from the spans, and the log-sum-exp in its
 // order.
 #pragma once
 
@@ -12,13 +12,14 @@ namespace megatron::kernels {
 struct CudnnTablePlaces {
   CudnnTablePlaces(const CudnnTables& tables, void* workspace);
   int64_t* offsets[kCudnnOffsetTables];  // of the first element of each sequence, in elements, and one more
-  int32_t* lengths;
+  int32_t *query_lengths, *key_lengths;
   float* statistics;
 };
 
-/// Elements between rows and between columns of a tensor that has a table of offsets.
+/// Elements between rows and between columns of a tensor that has a table of offsets, and whether its rows are keys.
 struct CudnnTableStrides {
   int64_t row = 0, column = 0;
+  bool is_of_keys = false;
 };
 
 /// Sequences beyond the spans are empty and begin where the last span ends.
@@ -37,5 +38,8 @@ void statistics_from_cudnn(const CudaStream& stream, const float* statistics, co
 /// Zeros rows of x [s, b, n, d] outside of all spans' queries; their statistics, if defined, become -infinity.
 void clear_rows_outside_spans(const CudaStream& stream, const SequenceLayoutView& layout, const View& x,
                               const View& lse);
+
+/// Zeros rows of x [s_k, b, g, d] outside of all spans' keys.
+void clear_rows_outside_keys(const CudaStream& stream, const SequenceLayoutView& layout, const View& x);
 
 }  // namespace megatron::kernels

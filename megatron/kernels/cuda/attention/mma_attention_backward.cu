@@ -22,13 +22,16 @@ __device__ float lse_of(const AttentionGradients& args, int64_t head, int64_t co
 }
 
 /// From score = q k and its gradient's part grad_p = grad_o v: probability after dropout, and the gradient of the score
-/// without the factor `scale`.
+/// before its soft cap, without the factor `scale`.
 __device__ void differentiate(const AttentionInputs& in, bool sees, bool is_kept, float lse, float dot, float& score,
                               float& grad_p) {
-  const float p = sees ? exp2_of(in.scale * kLog2E * score - lse) : 0;
+  const bool is_capped = in.cap > 0;
+  const float capped = is_capped ? in.score(score) : 0;
+  const float p = sees ? exp2_of((is_capped ? kLog2E * capped : in.scale * kLog2E * score) - lse) : 0;
   const float factor = in.threshold == 0 ? 1 : is_kept ? in.kept : 0;
   score = p * factor;
   grad_p = p * (factor * grad_p - dot);
+  if (is_capped) grad_p *= in.slope(capped);
 }
 
 /// Block (tile of queries, head, span).

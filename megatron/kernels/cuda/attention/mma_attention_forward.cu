@@ -22,23 +22,27 @@ struct RowSoftmax {
 };
 
 /// Turns scores into weights for the matmul with the values; rescales sums to the new largest logits.
+/// @param largest_seen  raised to the largest of these scores, in units of ln 2
 template <class Z>
 __device__ void take_softmax(const AttentionInputs& in, const SequenceSpan& span, int64_t query, int64_t key,
-                             bool masked, typename Z::Scores& scores, RowSoftmax (&rows)[2], typename Z::Sums& sums) {
+                             bool masked, typename Z::Scores& scores, RowSoftmax (&rows)[2], float& largest_seen,
+                             typename Z::Sums& sums) {
   const float scale = in.scale * kLog2E;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int64_t row_query = query + warp_row() + lane() / 4 + 8 * half;
-    float most = rows[half].largest;
+    float found = -INFINITY;
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float& score = scores[j][2 * half + e];
         const bool sees = !masked || in.sees(span, row_query, key + 8 * j + 2 * (lane() % 4) + e);
-        score = sees ? scale * score : -INFINITY;
-        most = fmaxf(most, score);
+        score = !sees ? -INFINITY : in.cap > 0 ? kLog2E * in.score(score) : scale * score;
+        found = fmaxf(found, score);
       }
+    largest_seen = fmaxf(largest_seen, found);
+    float most = fmaxf(rows[half].largest, found);
     most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
     most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
     const float shift = most == -INFINITY ? 0 : most, decay = exp2_of(rows[half].largest - shift);
@@ -103,6 +107,7 @@ __global__ void __launch_bounds__(kMmaThreads) mma_forward_kernel(AttentionInput
   rows[0] = rows[1] = {sink, sink == -INFINITY || lane() % 4 > 0 ? 0.0f : 1.0f};
   const int64_t drawn = in.threshold ? drawn_row<kOwnRows>(in, span, first) : 0;
   int buffer = 0;
+  float largest_seen = 0;
   for (int64_t tile = begin; tile < end; tile += kKeys, buffer ^= 1) {
     if (in.threshold) draw_kept<kOwnRows, kKeys>(in, head, drawn, span.first_key + tile, &shared.kept[0][0]);
     if (tile + kKeys < end) fetch(tile + kKeys, buffer ^ 1);
@@ -112,7 +117,7 @@ __global__ void __launch_bounds__(kMmaThreads) mma_forward_kernel(AttentionInput
     typename Z::Scores scores;
     multiply_rows<Z>(shared.q, shared.k[buffer], in.q.width, scores);
     const bool masked = is_masked(in, span, first, kOwnRows, tile, kKeys);
-    take_softmax<Z>(in, span, first, tile, masked, scores, rows, sums);
+    take_softmax<Z>(in, span, first, tile, masked, scores, rows, largest_seen, sums);
     if (in.threshold) drop<Z>(in, shared.kept, scores);
     add_weighted_rows<Z>(scores, shared.v[buffer], in.v.width, sums);
     __syncthreads();
@@ -129,6 +134,7 @@ __global__ void __launch_bounds__(kMmaThreads) mma_forward_kernel(AttentionInput
       lse.at(head, span.batch, span.query_begin + first + row) = kLn2 * (rows[half].largest + log2f(sum));
   }
   store_rows<Z>(o, span.query_begin + first, num_queries, span.batch, head, sums, factors);
+  raise_max_logit(in, head, kLn2 * largest_seen);
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ __device__ void differentiate_softmax(const AttentionGradients& args, const Sequ
 #pragma unroll
     for (int j = 0; j < Z::kRows; ++j) {
       const bool sees = lse != -INFINITY && in.sees(span, query, keys + j);
-      const float probability = sees ? __expf(in.scale * p[i][j] - lse) : 0;
-      grad[i][j] = probability * (factors[j] * grad[i][j] - dot);
+      const float logit = in.score(p[i][j]), probability = sees ? __expf(logit - lse) : 0;
+      grad[i][j] = in.slope(logit) * probability * (factors[j] * grad[i][j] - dot);
       p[i][j] = probability * factors[j];
     }
   }
@@ -210,7 +210,7 @@ void tiled_attention_backward(const CudaStream& stream, const AttentionBackwardA
   gradients.dot.head_stride = in.b * in.s;
   gradients.dot.column_stride = in.s;
   gradients.dot.row_stride = 1;
-  clear_uncovered_rows(stream, args.layout, args.grad_q, {});
+  clear_uncovered_rows(stream, args.layout, SpanRows::kQueries, args.grad_q, {});
   if (in.s > 0) {
     const RowBlock block(in.v.width);
     dots_kernel<<<block.blocks(in.s * in.b * in.n), block.threads(), 0, stream.stream>>>(gradients);

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kSide* kSide) attention_forward_kernel(Attenti
   load_tile<Z, false>(in.q, row, num_queries, span.batch, head, q);
   Sums<Z> sums;
   clear<Z>(sums);
-  float largest[Z::kRows], sum[Z::kRows];
+  float largest[Z::kRows], sum[Z::kRows], logit = 0;  // the last: the largest that this thread has seen
 #pragma unroll
   for (int i = 0; i < Z::kRows; ++i) {
     largest[i] = in.sink_logit(head);
@@ -55,12 +55,14 @@ __global__ void __launch_bounds__(kSide* kSide) attention_forward_kernel(Attenti
 #pragma unroll
     for (int i = 0; i < Z::kRows; ++i) {
       const int64_t query = first + threadIdx.y * Z::kRows + i, first_key = tile + threadIdx.x * Z::kRows;
-      float most = largest[i];
+      float found = -INFINITY;
 #pragma unroll
       for (int j = 0; j < Z::kRows; ++j) {
-        scores[i][j] = in.sees(span, query, first_key + j) ? in.scale * scores[i][j] : -INFINITY;
-        most = fmaxf(most, scores[i][j]);
+        scores[i][j] = in.sees(span, query, first_key + j) ? in.score(scores[i][j]) : -INFINITY;
+        found = fmaxf(found, scores[i][j]);
       }
+      logit = fmaxf(logit, found);
+      float most = fmaxf(largest[i], found);
       most = reduce_side(most, [](float a, float b) { return fmaxf(a, b); });
       const float shift = most == -INFINITY ? 0 : most, decay = __expf(largest[i] - shift);
       float added = 0;
@@ -97,15 +99,19 @@ __global__ void __launch_bounds__(kSide* kSide) attention_forward_kernel(Attenti
     if (threadIdx.x == 0 && query < num_queries) lse.at(head, span.batch, row + query) = largest[i] + logf(sum[i]);
   }
   store_sums<Z>(o, row, num_queries, span.batch, head, sums, factor);
+  raise_max_logit(in, head, logit);
 }
 
 /// Block = row of [s, b].
-__global__ void clear_uncovered_kernel(SequenceLayoutView layout, Heads x, int64_t b, int64_t n, Statistics lse) {
+__global__ void clear_uncovered_kernel(SequenceLayoutView layout, SpanRows rows, Heads x, int64_t b, int64_t n,
+                                       Statistics lse) {
   const int64_t row = blockIdx.x / b, column = blockIdx.x % b;
   bool is_covered = false;
   for (int64_t i = threadIdx.x; i < layout.num_spans; i += blockDim.x) {
     const SequenceSpan& span = layout.spans[i];
-    is_covered |= span.batch == column && row >= span.query_begin && row < span.query_begin + span.query_length;
+    const int64_t begin = rows == SpanRows::kQueries ? span.query_begin : span.key_begin;
+    const int64_t length = rows == SpanRows::kQueries ? span.query_length : span.key_length;
+    is_covered |= span.batch == column && row >= begin && row < begin + length;
   }
   if (__syncthreads_or(is_covered)) return;
   for (int64_t i = threadIdx.x; i < n * x.width; i += blockDim.x)
@@ -134,21 +140,23 @@ AttentionInputs attention_inputs(const ConstView& q, const ConstView& k, const C
           .right = options.is_causal ? 0 : limit(options.window_right),
           .threshold = options.dropout > 0 ? dropout_threshold(options.dropout) : 0,
           .scale = static_cast<float>(options.scale),
-          .kept = static_cast<float>(1 / (1 - options.dropout))};
+          .kept = static_cast<float>(1 / (1 - options.dropout)),
+          .cap = static_cast<float>(options.soft_cap)};
 }
 
-void clear_uncovered_rows(const CudaStream& stream, const SequenceLayoutView& layout, const View& x,
+void clear_uncovered_rows(const CudaStream& stream, const SequenceLayoutView& layout, SpanRows rows, const View& x,
                           const Statistics& lse) {
   const int64_t s = x.shape[0], b = x.shape[1], n = x.shape[2];
   if (s * b == 0) return;
-  clear_uncovered_kernel<<<static_cast<unsigned>(s * b), 128, 0, stream.stream>>>(layout, Heads(x), b, n, lse);
+  clear_uncovered_kernel<<<static_cast<unsigned>(s * b), 128, 0, stream.stream>>>(layout, rows, Heads(x), b, n, lse);
   check_launch("attention");
 }
 
 void tiled_attention_forward(const CudaStream& stream, const AttentionForwardArgs& args, int64_t shared_bytes) {
-  const AttentionInputs in = attention_inputs(args.q, args.k, args.v, args.sink, args.layout, args.options);
+  AttentionInputs in = attention_inputs(args.q, args.k, args.v, args.sink, args.layout, args.options);
+  if (args.max_logits.defined()) in.max_logits = args.max_logits.as<double>();
   const Statistics lse(args.lse);
-  clear_uncovered_rows(stream, args.layout, args.o, lse);
+  clear_uncovered_rows(stream, args.layout, SpanRows::kQueries, args.o, lse);
   if (in.s == 0 || in.n == 0 || args.layout.num_spans == 0) return;
   if (uses_tensor_cores(in)) return mma_attention_forward(stream, in, Heads(args.o), lse);
   dispatch_tile(std::max(in.q.width, in.v.width), shared_bytes, [&]<class Z>() {
