@@ -19,7 +19,8 @@
 namespace megatron {
 namespace {
 
-constexpr auto kActions = std::to_array<std::string_view>({"inspect", "verify", "diff", "prune", "convert-format"});
+constexpr auto kActions =
+    std::to_array<std::string_view>({"inspect", "verify", "diff", "prune", "convert-format", "reshard"});
 
 constexpr std::string_view kCheckpointIntroduction =
     R"(usage: megatron checkpoint inspect DIR [--args] [--chunks] [--json]
@@ -27,13 +28,17 @@ constexpr std::string_view kCheckpointIntroduction =
        megatron checkpoint diff DIR DIR [--atol A] [--rtol R] [--json]
        megatron checkpoint prune DIR --keep-last N [--keep-every K] [--yes]
        megatron checkpoint convert-format DIR --save DIR [--ckpt-format torch_dist|torch|safetensors]
+       megatron checkpoint reshard DIR --save DIR [--target-tensor-parallel-size N] [--target-pipeline-parallel-size N]
 
 DIR is a folder of --save or one iter_ folder in it. inspect prints the iteration, the layout of
 ranks, the form of the optimizer's state and all tensors. verify reads every byte and names files
 and tensors that are damaged. diff compares two checkpoints tensor by tensor, whatever layouts wrote
 them. prune lists the checkpoints that the flags do not keep, and with --yes deletes them.
-convert-format writes a checkpoint of Megatron's --ckpt-format torch as torch_dist, with its optimizer,
-or the weights of any checkpoint as safetensors or torch, cut for a layout of ranks. None of them needs a GPU or memory for the model.
+convert-format writes a checkpoint of Megatron's --ckpt-format torch as torch_dist or the other way, with
+its optimizer, or the weights of any checkpoint as safetensors. reshard writes a checkpoint of any form as
+the ranks of another layout would have saved it with torch_dist (or --ckpt-format torch): their files,
+the buckets of the optimizer for their sizes, these sizes among the stored flags. None of them needs a
+GPU or memory for the model.
 
 Exit codes: 0 all is well, for diff: no difference; 1 diff found differences; 2 wrong flags; 4 a
 checkpoint is missing or damaged, or a run uses the folder to prune; 6 a file operation failed.
@@ -84,6 +89,8 @@ int checkpoint_command(const std::vector<std::string>& args, std::ostream& out, 
       differs = diff_checkpoints(files, flags, out, err);
     else if (args[0] == "convert-format")
       convert_checkpoint(files, flags, out, err);
+    else if (args[0] == "reshard")
+      reshard_checkpoint_command(files, flags, out, err);
     else
       prune_checkpoints(files, flags, out);
   });

@@ -7,6 +7,7 @@
 #include "commands/checkpoint/checkpoint_flags.h"
 #include "megatron/base/file_system.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
+#include "megatron/training/checkpoint/target_layout.h"
 
 namespace megatron {
 
@@ -23,6 +24,10 @@ void verify_checkpoint(FileSystem& files, const CheckpointFlags& flags, std::ost
 bool diff_checkpoints(FileSystem& files, const CheckpointFlags& flags, std::ostream& out, std::ostream& err);
 /// Writes a checkpoint in another form.
 void convert_checkpoint(FileSystem& files, const CheckpointFlags& flags, std::ostream& out, std::ostream& err);
+/// The target sizes among the flags.
+LayoutRequest layout_request_of(const CheckpointFlags& flags);
+/// Writes a checkpoint as the ranks of another layout would have.
+void reshard_checkpoint_command(FileSystem& files, const CheckpointFlags& flags, std::ostream& out, std::ostream& err);
 /// Deletes checkpoints, or lists those that it would delete.
 void prune_checkpoints(FileSystem& files, const CheckpointFlags& flags, std::ostream& out);
 

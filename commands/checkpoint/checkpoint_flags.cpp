@@ -14,7 +14,7 @@ namespace {
 
 /// The actions that a flag belongs to; the others belong to all.
 constexpr auto kActionsOfFlags = std::to_array<std::pair<std::string_view, std::string_view>>({
-    {"ckpt_step", "inspect verify diff convert-format"},
+    {"ckpt_step", "inspect verify diff convert-format reshard"},
     {"json", "inspect verify diff"},
     {"keys", "inspect diff"},
     {"args", "inspect"},
@@ -24,11 +24,16 @@ constexpr auto kActionsOfFlags = std::to_array<std::pair<std::string_view, std::
     {"rtol", "diff"},
     {"keep_last", "prune"},
     {"keep_every", "prune"},
-    {"save", "convert-format"},
-    {"ckpt_format", "convert-format"},
+    {"save", "convert-format reshard"},
+    {"ckpt_format", "convert-format reshard"},
     {"max_shard_size_mb", "convert-format"},
-    {"target_tensor_parallel_size", "convert-format"},
-    {"target_pipeline_parallel_size", "convert-format"},
+    {"target_tensor_parallel_size", "convert-format reshard"},
+    {"target_pipeline_parallel_size", "convert-format reshard"},
+    {"target_virtual_pipeline_parallel_size", "reshard"},
+    {"target_expert_parallel_size", "reshard"},
+    {"target_expert_tensor_parallel_size", "reshard"},
+    {"target_data_parallel_size", "reshard"},
+    {"dist_ckpt_optim_form", "reshard"},
     {"yes", "prune"},
     {"take_over_save_lock", "prune"},
 });
@@ -44,6 +49,32 @@ void check_folders(const std::string& action, const CheckpointFlags& flags, Mist
                  action);
 }
 
+void describe_resharding(CheckpointFlags& flags, FieldTable& table) {
+  table
+      .add("target_virtual_pipeline_parallel_size", flags.target_virtual_pipeline_parallel_size,
+           "reshard: parts of the layers that each stage has")
+      .by_default("1")
+      .at_least(1);
+  table.add("target_expert_parallel_size", flags.target_expert_parallel_size, "reshard: ranks that share the experts")
+      .by_default("as stored")
+      .at_least(1);
+  table
+      .add("target_expert_tensor_parallel_size", flags.target_expert_tensor_parallel_size,
+           "reshard: ranks that share each expert")
+      .by_default("the tensor-parallel size, or as stored where both differ")
+      .at_least(1);
+  table
+      .add("target_data_parallel_size", flags.target_data_parallel_size,
+           "reshard: ranks that hold the same part of the model and share its files")
+      .by_default("as few as the experts allow")
+      .at_least(1);
+  table
+      .add("dist_ckpt_optim_form", flags.dist_ckpt_optim_form,
+           "reshard: form of a distributed optimizer's state, whole tensors or the flat buckets of the layout")
+      .by_default("as stored")
+      .one_of({"fully_reshardable", "dp_reshardable"});
+}
+
 }  // namespace
 
 bool CheckpointFlags::takes(const std::string& key) const {
@@ -55,7 +86,7 @@ FieldTable describe(CheckpointFlags& flags) {
   FieldTable table;
   table.begin_group("Checkpoints", "");
   table.add("load", flags.load, "folder of --save, or one iter_ folder in it; may be given without the flag");
-  table.add("ckpt_step", flags.ckpt_step, "inspect, verify, diff, convert-format: iteration to read")
+  table.add("ckpt_step", flags.ckpt_step, "inspect, verify, diff, convert-format, reshard: iteration to read")
       .by_default("the newest")
       .at_least(0);
   table.begin_group("Reports", "");
@@ -67,21 +98,22 @@ FieldTable describe(CheckpointFlags& flags) {
   table.add("atol", flags.atol, "diff: a and b are equal if |a - b| is not above this").at_least(0);
   table.add("rtol", flags.rtol, "diff: times |b|, added to --atol").at_least(0);
   table.begin_group("Conversion", "");
-  table.add("save", flags.save, "convert-format: new folder to write to");
+  table.add("save", flags.save, "convert-format, reshard: new folder to write to");
   table
       .add("ckpt_format", flags.ckpt_format,
-           "convert-format: torch_dist, or for the weights alone torch or safetensors")
+           "convert-format: torch_dist, torch, or for the weights alone safetensors; reshard: torch_dist or torch")
       .one_of({"torch_dist", "torch", "safetensors"});
   table
       .add("target_tensor_parallel_size", flags.target_tensor_parallel_size,
-           "convert-format to torch: ranks that share each layer")
-      .by_default("1")
+           "reshard, convert-format to torch: ranks that share each layer")
+      .by_default("reshard: as stored, otherwise 1")
       .at_least(1);
   table
       .add("target_pipeline_parallel_size", flags.target_pipeline_parallel_size,
-           "convert-format to torch: stages that share the layers evenly")
-      .by_default("1")
+           "reshard, convert-format to torch: stages that share the layers evenly")
+      .by_default("reshard: as stored, otherwise 1")
       .at_least(1);
+  describe_resharding(flags, table);
   table.add("max_shard_size_mb", flags.max_shard_size_mb, "convert-format: most megabytes of a safetensors file")
       .at_least(1);
   table.begin_group("Pruning", "Without --yes prune only lists what it would delete.");
@@ -110,12 +142,18 @@ CheckpointFlags parse_checkpoint_flags(const std::vector<std::string>& args) {
   check_folders(action, flags, mistakes);
   if (action == "prune" && !flags.keep_last && !flags.keep_every)
     mistakes.add({"--keep-last"}, "--keep-last or --keep-every is missing: which checkpoints stay");
-  if (action == "convert-format" && !flags.save)
+  if ((action == "convert-format" || action == "reshard") && !flags.save)
     mistakes.add({"--save"}, "--save is missing: the new folder to write to");
+  if (action == "reshard" && flags.ckpt_format == "safetensors")
+    mistakes.add({"--ckpt-format"}, "--ckpt-format safetensors has no ranks: convert-format writes it");
+  if (action == "reshard" && flags.ckpt_format == "torch" && flags.dist_ckpt_optim_form)
+    mistakes.add({"--dist-ckpt-optim-form"}, "--dist-ckpt-optim-form goes with --ckpt-format torch_dist");
   for (const char* name : {"target_tensor_parallel_size", "target_pipeline_parallel_size"})
-    if (given.contains(name) && flags.ckpt_format != "torch")
-      mistakes.add({"--ckpt-format"}, "{} needs --ckpt-format torch: the other forms load on any layout",
-                   given.find(name)->second);
+    if (given.contains(name) && action == "convert-format" && flags.ckpt_format != "torch")
+      mistakes.add(
+          {"--ckpt-format"},
+          "{} needs --ckpt-format torch: the other forms load on any layout, and reshard writes torch_dist for one",
+          given.find(name)->second);
   mistakes.throw_if_any("the flags are wrong");
   return flags;
 }

@@ -22,7 +22,10 @@ struct CheckpointFlags {
   std::optional<std::string> save;
   std::string ckpt_format = "torch_dist";
   int64_t max_shard_size_mb = 5000;
-  std::optional<int64_t> target_tensor_parallel_size, target_pipeline_parallel_size;
+  std::optional<int64_t> target_tensor_parallel_size, target_pipeline_parallel_size,
+      target_virtual_pipeline_parallel_size, target_expert_parallel_size, target_expert_tensor_parallel_size,
+      target_data_parallel_size;
+  std::optional<std::string> dist_ckpt_optim_form;
   bool yes = false, take_over_save_lock = false;
 
   /// True if --keys chooses a tensor.

@@ -12,6 +12,7 @@
 #include "megatron/base/size_text.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/training/checkpoint/common_state.h"
+#include "megatron/training/checkpoint/converted_state.h"
 
 namespace megatron {
 namespace {
@@ -33,16 +34,6 @@ bool is_of_optimizer(std::string_view key) {
 }
 
 /// The form in which the optimizer's tensors are stored.
-std::string_view optimizer_form(const CheckpointMetadata& metadata) {
-  std::string_view form = "none";
-  for (const auto& [key, tensor] : metadata.tensors) {
-    if (key.find("optimizer.distributed.") != std::string::npos) return "dp_reshardable";
-    if (key.starts_with("optimizer.state.param.")) return common_state::kFullyReshardable;
-    if (is_of_optimizer(key)) form = "not distributed";
-  }
-  return form;
-}
-
 int64_t bytes_of(const GlobalTensor& tensor) { return tensor.shape.num_elements() * size_of(tensor.type); }
 
 Json chunk_json(const StoredChunk& chunk) {
@@ -93,7 +84,7 @@ Json report_of(const CheckpointReader& reader, const CheckpointFlags& flags) {
     if (flags.takes(key)) tensors.push_back(tensor_json(key, tensor, flags.chunks));
   }
   for (const auto& [key, item] : metadata.objects) files.insert(item.file);
-  json["optimizer"] = optimizer_form(metadata);
+  json["optimizer"] = name_of(optimizer_form_of(metadata));
   json["num_tensors"] = metadata.tensors.size();
   json["num_objects"] = metadata.objects.size();
   json["num_files"] = files.size();

@@ -32,9 +32,9 @@ class BackgroundWrite {
   BackgroundWrite(const BackgroundWrite&) = delete;
   BackgroundWrite& operator=(const BackgroundWrite&) = delete;
 
-  /// Whether everything is on stable storage, or an error has ended it. Does not wait.
+  /// Says whether everything is on stable storage, or an error has ended it. Does not wait.
   bool is_over() const { return is_over_.load(std::memory_order_acquire); }
-  /// Whether an error has ended it. Does not wait.
+  /// Says whether an error has ended it. Does not wait.
   bool has_failed() const { return is_over() && failure_; }
   /// Waits until it is over. @return what is stored. @throw what CheckpointWriter::write throws
   CheckpointMetadata take();

@@ -104,7 +104,7 @@ class BucketAssembly {
 
   /// The tensors of a rank that one of the optimizers updates.
   std::vector<RankTensor> members(const StagePart& part, const StageRank& rank, int chained) const {
-    std::vector<RankTensor> tensors = tensors_of_rank(model_, division_, part, rank);
+    std::vector<RankTensor> tensors = tensors_of_rank(model_, division_, part, rank, RankContents::kParameters);
     if (is_chained_)
       std::erase_if(tensors, [&](const RankTensor& tensor) { return tensor.expert.has_value() != (chained == 1); });
     return tensors;

@@ -26,9 +26,9 @@ std::string group(int chained, int64_t group);
 std::string bucket(std::string_view group, size_t buffer, std::string_view dtypes, size_t bucket);
 /// @param name  such as "per_bucket_numel"
 std::string object(std::string_view group, std::string_view name);
-/// Whether the checkpoint holds an optimizer's state of this form.
+/// Says whether the checkpoint holds an optimizer's state of this form.
 bool are_in(const CheckpointMetadata& metadata);
-/// Whether several optimizers are chained.
+/// Says whether several optimizers are chained.
 bool are_chained(const CheckpointMetadata& metadata);
 }  // namespace bucketed_keys
 

@@ -121,10 +121,21 @@ std::vector<std::string> CheckpointDirectory::begin(int64_t iteration) {
 
 void CheckpointDirectory::commit(int64_t iteration, const CheckpointMetadata& metadata, Integrity integrity,
                                  const FileHashes& hashes) {
-  require(in_progress_.contains(iteration), "[checkpoint] commit of iteration {} without begin", iteration);
   metadata.require_complete();
   write_index(files_, staging_path(iteration), metadata);
   if (integrity == Integrity::kSha256) write_integrity(files_, staging_path(iteration), hashes);
+  make_visible(iteration);
+}
+
+void CheckpointDirectory::commit_legacy(int64_t iteration) {
+  require<CheckpointError>(LegacyCheckpoint::is_in(files_, staging_path(iteration)),
+                           "[checkpoint] {} has no file of a rank.", staging_path(iteration));
+  files_.sync_directory(staging_path(iteration));
+  make_visible(iteration);
+}
+
+void CheckpointDirectory::make_visible(int64_t iteration) {
+  require(in_progress_.contains(iteration), "[checkpoint] commit of iteration {} without begin", iteration);
   const std::string name = name_of(iteration), replaced = name_of(iteration, kReplaced);
   const bool replaces = files_.exists(full_path(name));
   if (replaces) {

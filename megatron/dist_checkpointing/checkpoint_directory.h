@@ -57,6 +57,8 @@ class CheckpointDirectory {
   /// @throw CheckpointError unless the ranks have stored every tensor whole; nothing has changed then.
   void commit(int64_t iteration, const CheckpointMetadata& metadata, Integrity integrity,
               const FileHashes& hashes = {});
+  /// Turns the staging directory into a checkpoint of the form torch, whose synced files are there and need no index.
+  void commit_legacy(int64_t iteration);
   /// @throw CheckpointError, with both numbers, unless this much can still be written.
   void require_space(int64_t bytes) const;
 
@@ -68,10 +70,10 @@ class CheckpointDirectory {
     std::optional<Found> found;
     std::vector<std::string> warnings;  // for the user: how the tracker and the directories disagree
   };
-  /// Whether nothing here was ever a checkpoint: the directory is absent, or has neither tracker nor checkpoints, and
-  /// is none itself. What a first save has left that was cut off does not count.
+  /// Says whether nothing here was ever a checkpoint: the directory is absent, or has neither tracker nor checkpoints,
+  /// and is none itself. What a first save has left that was cut off does not count.
   bool is_empty() const;
-  /// Whether this is the directory of one checkpoint (iter_0000010), not the one of a tree.
+  /// Says whether this is the directory of one checkpoint (iter_0000010), not the one of a tree.
   bool is_checkpoint() const;
   /// The checkpoint to load: the one named by the tracker, if it is complete. Otherwise the newest complete one before
   /// that, or the newest at all if there is no tracker. Nothing if the directory is_empty().
@@ -109,6 +111,7 @@ class CheckpointDirectory {
   std::string problem_of_tracker(const std::string& content) const;
   [[noreturn]] void refuse(const std::string& tracker_content) const;
   std::string set_aside(int64_t iteration);
+  void make_visible(int64_t iteration);
   std::string full_path(const std::string& name) const { return join_path(root_, name); }
   std::string tracker() const;
   void remove_atomically(const std::string& name);

@@ -59,6 +59,14 @@ void write_index(FileSystem& files, const std::string& directory, const Checkpoi
   files.sync_directory(directory);
 }
 
+void remove_index_and_data(FileSystem& files, const std::string& directory, const CheckpointMetadata& metadata) {
+  std::set<std::string> names = {kBackendFile, kMetadataFile, kMetadataChecksumFile};
+  for (const auto& [key, item] : metadata.objects) names.insert(item.file);
+  for (const auto& [key, tensor] : metadata.tensors)
+    for (const StoredChunk& chunk : tensor.chunks) names.insert(chunk.item.file);
+  for (const std::string& name : names) files.remove(join_path(directory, name));
+}
+
 CheckpointMetadata read_index(const FileSystem& files, const std::string& directory) {
   const std::string path = join_path(directory, kMetadataFile);
   require<CheckpointError>(files.exists(path),

@@ -27,6 +27,9 @@ void write_synced(FileSystem& files, const std::string& path, std::string_view c
 /// a directory of data files a checkpoint.
 void write_index(FileSystem& files, const std::string& directory, const CheckpointMetadata& metadata);
 
+/// Removes what write_index() has written and the files that the index names; other files stay.
+void remove_index_and_data(FileSystem& files, const std::string& directory, const CheckpointMetadata& metadata);
+
 /// @throw CheckpointError if it is missing, damaged, or of another format.
 CheckpointMetadata read_index(const FileSystem& files, const std::string& directory);
 

@@ -180,6 +180,16 @@ std::optional<ElementType> CheckpointReader::type_of(std::string_view key) const
   return found ? std::optional(found->type) : std::nullopt;
 }
 
+StoredPlace CheckpointReader::place_of(std::string_view key, const Shape& offsets) const {
+  const GlobalTensor* found = find_tensor(key);
+  if (!found) return {};
+  Shape one = offsets;
+  for (int dim = 0; dim < one.rank(); ++dim) one[dim] = 1;
+  for (const StoredChunk& chunk : found->chunks)
+    if (intersection(chunk.box, {offsets, one})) return {chunk.item.file, chunk.item.offset};
+  return {};
+}
+
 void CheckpointReader::read_tensor(std::string_view key, const Shape& global_shape, const Shape& offsets,
                                    const View& destination) const {
   const GlobalTensor& stored = tensor(key);

@@ -42,6 +42,7 @@ class CheckpointReader final : public StoredTensors {
   bool has_object(std::string_view key) const { return metadata_.objects.contains(key); }
 
   std::optional<ElementType> type_of(std::string_view key) const override;
+  StoredPlace place_of(std::string_view key, const Shape& offsets) const override;
   void read_tensor(std::string_view key, const Shape& global_shape, const Shape& offsets,
                    const View& destination) const override;
   void read_resized_tensor(std::string_view key, const Shape& offsets, const View& destination) const override;
@@ -60,9 +61,9 @@ class CheckpointReader final : public StoredTensors {
   CommonState read_common_state() const;
   /// Why the tensors of an optimizer that is stored cannot be read; empty if they can.
   const std::string& optimizer_problem() const { return legacy_ ? legacy_->optimizer_problem() : buckets().problem(); }
-  /// Whether the checkpoint is of the form torch, without objects.
+  /// Says whether the checkpoint is of the form torch, without objects.
   bool is_legacy() const { return legacy_ != nullptr; }
-  /// Whether there is one; plain torch.distributed.checkpoint writes none.
+  /// Says whether there is one; plain torch.distributed.checkpoint writes none.
   bool has_common_state() const;
 
   /// Cheap: every file that the index names is there and long enough. One rank is enough to ask.

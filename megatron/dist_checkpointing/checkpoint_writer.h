@@ -16,7 +16,7 @@
 
 namespace megatron {
 
-/// Whether files are written one after the other by the calling thread, which alone may read device memory, by the
+/// Says whether files are written one after the other by the calling thread, which alone may read device memory, by the
 /// calling thread while another prepares the next tensor (ReadAhead), or each by a thread of its own.
 enum class WriteThreads { kCallerAlone, kReadAhead, kOnePerFile };
 

@@ -57,8 +57,9 @@ Shape concatenated(const std::vector<int64_t>& leading, const Shape& shape) {
 
 bool has_16_bits(ElementType type) { return size_of(type) == 2; }
 
-/// Whether Megatron's rule puts a parameter into a group of the optimizer.
-bool is_in_group(const Object& group, std::string_view name, const Shape& shape, bool is_expert) {
+}  // namespace
+
+bool is_in_param_group(const Object& group, std::string_view name, const Shape& shape, bool is_expert) {
   const auto is_set = [&](std::string_view flag) {
     const Object* value = group.find(flag);
     return value && !value->is_none() && value->as_bool();
@@ -70,8 +71,6 @@ bool is_in_group(const Object& group, std::string_view name, const Shape& shape,
   return decays == should_decay && is_set("is_expert_parallel") == is_expert &&
          (!is_set("is_decoupled_lr") || is_decoupled);
 }
-
-}  // namespace
 
 LegacyAssembly::LegacyAssembly(const FileSystem& files, std::string directory, LegacyCheckpoint& checkpoint)
     : files_(files), directory_(std::move(directory)), checkpoint_(checkpoint) {}
@@ -289,8 +288,9 @@ void LegacyAssembly::add_plain_optimizer(const RankFile& rank, const std::vector
       std::vector<const LocalTensor*> members;
       for (const Tensors& tensors : chunks)
         for (const LocalTensor& tensor : tensors)
-          if (is_parameter_name(tensor.name.name) && is_in_group(*groups[group], tensor.name.name, tensor.tensor.shape,
-                                                                 tensor.is_expert && layout_.expert > 1))
+          if (is_parameter_name(tensor.name.name) &&
+              is_in_param_group(*groups[group], tensor.name.name, tensor.tensor.shape,
+                                tensor.is_expert && layout_.expert > 1))
             members.push_back(&tensor);
       add_group(rank, *optimizer, group, members, next);
       next += std::ssize(members);
@@ -342,7 +342,8 @@ void LegacyAssembly::add_distributed_optimizer(const RankFile& rank, const std::
   std::vector<const Object*> optimizers = {&file->root()};
   if (file->root().kind() == pickle::Kind::kList)
     optimizers.assign(file->root().items().begin(), file->root().items().end());
-  for (size_t i = 0; i < optimizers.size(); ++i)
+  for (size_t i = 0; i < optimizers.size(); ++i) {
+    if (optimizers[i]->is_none()) continue;  // another expert rank has the dense parameters
     for (const pickle::Entry& buffer : optimizers[i]->entries()) {
       if (buffer.key->kind() != pickle::Kind::kInt) continue;  // "buckets_coalesced"
       const int64_t chunk = buffer.key->as_int();
@@ -355,6 +356,7 @@ void LegacyAssembly::add_distributed_optimizer(const RankFile& rank, const std::
           members.push_back(&tensor);
       add_buffer(name, file, *buffer.value->entries()[0].value, members);
     }
+  }
 }
 
 void LegacyAssembly::add_buffer(const std::string& file_name, const std::shared_ptr<const TorchFile>& file,

@@ -11,6 +11,10 @@
 
 namespace megatron {
 
+/// Says whether Megatron's rule puts a parameter into a group of the optimizer.
+/// @param name  as its module has it. @param shape  on the rank.
+bool is_in_param_group(const pickle::Object& group, std::string_view name, const Shape& shape, bool is_expert);
+
 class LegacyAssembly {
  public:
   static constexpr const char* kModelFile = "model_optim_rng.pt";

@@ -20,7 +20,7 @@ namespace megatron {
 /// in the files is run.
 class LegacyCheckpoint {
  public:
-  /// Whether a directory has files of this form.
+  /// Says whether a directory has files of this form.
   static bool is_in(const FileSystem& files, const std::string& directory);
   /// The file of the first rank, whose common state (args, iteration, groups of the optimizer) stands for all.
   static std::string first_file(const FileSystem& files, const std::string& directory);

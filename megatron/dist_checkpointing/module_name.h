@@ -35,7 +35,7 @@ std::string stored_norm_name(std::string_view name, const LayerModules& layer);
 /// to latents too.
 std::optional<int> tensor_parallel_axis(std::string_view name, bool has_local_layers);
 
-/// Whether the optimizer updates a tensor; others are buffers.
+/// Says whether the optimizer updates a tensor; others are buffers.
 bool is_parameter_name(std::string_view name);
 
 }  // namespace megatron

@@ -77,16 +77,17 @@ std::tuple<int64_t, int64_t> place_in_layer(std::string_view name, bool has_loca
 }
 
 /// Where a tensor comes in the order of registration.
-using RegistrationPlace = std::array<int64_t, 6>;
+using RegistrationPlace = std::array<int64_t, 7>;
 
 class RankTensors {
  public:
-  RankTensors(const Tensors& model, const ModelDivision& division, const StagePart& part, const StageRank& rank)
-      : model_(model), division_(division), part_(part), rank_(rank) {}
+  RankTensors(const Tensors& model, const ModelDivision& division, const StagePart& part, const StageRank& rank,
+              RankContents contents)
+      : model_(model), division_(division), part_(part), rank_(rank), takes_all_(contents == RankContents::kAll) {}
 
   std::vector<RankTensor> take() {
     for (const auto& [key, tensor] : model_)
-      if (is_parameter_name(key) && key.find("optimizer.") == std::string::npos) add(key, tensor);
+      if ((takes_all_ || is_parameter_name(key)) && key.find("optimizer.") == std::string::npos) add(key, tensor);
     std::ranges::stable_sort(placed_, {}, &Placed::place);
     std::vector<RankTensor> tensors;
     tensors.reserve(placed_.size());
@@ -122,7 +123,8 @@ class RankTensors {
   }
 
   void add_further(const std::string& key, const GlobalTensor& tensor) {
-    require<NotSupported>(division_.has_one_stage(),
+    if (takes_all_ && !part_.has_head) return;
+    require<NotSupported>(takes_all_ || division_.has_one_stage(),
                           "[checkpoint] {}: where Megatron places the modules of multi-token prediction among several "
                           "pipeline stages is unsupported in this form.",
                           key);
@@ -132,8 +134,11 @@ class RankTensors {
     const auto own = std::ranges::find_if(kOwn, [&](std::string_view name) { return parsed.name.starts_with(name); });
     const auto [module, parameter] = place_in_layer(parsed.name, division_.has_local_layers);
     const bool is_inner = own != kOwn.end() && *own == kOwn.back();
-    require<NotSupported>(parsed.name.find(kExpertLinears) == std::string::npos,
+    const bool has_experts = parsed.name.find(kExpertLinears) != std::string::npos;
+    require<NotSupported>(takes_all_ || !has_experts,
                           "[checkpoint] {}: experts within multi-token prediction are unsupported in this form.", key);
+    if (has_experts)
+      return add_experts({kFurther, *parsed.layer, own - kOwn.begin()}, key, tensor, parsed.name, {}, {});
     place({kFurther, *parsed.layer, own - kOwn.begin(), is_inner ? module : 0, parameter}, key, tensor, parsed.name, {},
           {});
   }
@@ -151,11 +156,15 @@ class RankTensors {
 
   void add_layer(const std::string& key, const GlobalTensor& tensor, const std::string& name, int64_t layer,
                  const std::vector<int64_t>& leading) {
+    if (name.starts_with(kExpertLinears)) return add_experts({kDecoder, layer}, key, tensor, name, leading, layer);
     const auto [module, parameter] = place_in_layer(name, division_.has_local_layers);
-    if (!name.starts_with(kExpertLinears)) {
-      place({kDecoder, layer, module, parameter}, key, tensor, name, leading, {}).layer = layer;
-      return;
-    }
+    place({kDecoder, layer, 0, module, parameter}, key, tensor, name, leading, {}).layer = layer;
+  }
+
+  /// Adds the rank's experts. @param order  the place of what they are in. @param layer  of the decoder
+  void add_experts(RegistrationPlace order, const std::string& key, const GlobalTensor& tensor, const std::string& name,
+                   const std::vector<int64_t>& leading, const std::optional<int64_t>& layer) {
+    const auto [module, parameter] = place_in_layer(name, division_.has_local_layers);
     const int64_t num_experts = tensor.shape[static_cast<int>(leading.size())];
     require<CheckpointError>(num_experts % division_.expert == 0,
                              "[checkpoint] {}: {} experts cannot be divided among {} ranks.", key, num_experts,
@@ -164,14 +173,15 @@ class RankTensors {
     for (int64_t expert = rank_.expert * own; expert < (rank_.expert + 1) * own; ++expert) {
       std::vector<int64_t> of_expert = leading;
       of_expert.push_back(expert);
-      const RegistrationPlace order = division_.has_grouped_experts
-                                          ? RegistrationPlace{kDecoder, layer, module, linear, expert, parameter}
-                                          : RegistrationPlace{kDecoder, layer, module, expert, linear, parameter};
+      order[3] = module;
+      order[4] = division_.has_grouped_experts ? linear : expert;
+      order[5] = division_.has_grouped_experts ? expert : linear;
+      order[6] = parameter;
       place(order, key, tensor, name, of_expert, expert).layer = layer;
     }
   }
 
-  /// Whether gate and up follow each other in a linear_fc1: it has twice the rows that linear_fc2 has columns.
+  /// Says whether gate and up follow each other in a linear_fc1: it has twice the rows that linear_fc2 has columns.
   bool is_gated(const std::string& key, int64_t rows) const {
     const size_t at = key.find("linear_fc1.");
     if (at == std::string::npos || key.find("layer_norm") != std::string::npos) return false;
@@ -187,11 +197,13 @@ class RankTensors {
     placed.place = order;
     RankTensor& own = placed.tensor;
     own.key = key;
+    own.name = name;
+    own.num_leading = static_cast<int>(leading.size());
     own.expert = expert;
     const bool has_expert_ranks = expert.has_value();
     const int64_t num_ranks = has_expert_ranks ? division_.expert_tensor : division_.tensor;
     const int64_t rank = has_expert_ranks ? rank_.expert_tensor : rank_.tensor;
-    const int num_leading = static_cast<int>(leading.size());
+    const int num_leading = own.num_leading;
     Box box = Box::whole(tensor.shape);
     for (int dim = 0; dim < num_leading; ++dim) {
       box.offsets[dim] = leading[static_cast<size_t>(dim)];
@@ -222,6 +234,7 @@ class RankTensors {
   const ModelDivision& division_;
   const StagePart& part_;
   const StageRank& rank_;
+  bool takes_all_;
   std::vector<Placed> placed_;
 };
 
@@ -248,8 +261,8 @@ ModelDivision ModelDivision::of(const pickle::Object& arguments) {
 }
 
 std::vector<RankTensor> tensors_of_rank(const Tensors& model, const ModelDivision& division, const StagePart& part,
-                                        const StageRank& rank) {
-  return RankTensors(model, division, part, rank).take();
+                                        const StageRank& rank, RankContents contents) {
+  return RankTensors(model, division, part, rank, contents).take();
 }
 
 int64_t num_layers_of(const Tensors& model) {

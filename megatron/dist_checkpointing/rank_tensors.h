@@ -22,7 +22,7 @@ struct ModelDivision {
 
   /// Reads the stored arguments of a run. They do not give the number of chunks, which stays 1.
   static ModelDivision of(const pickle::Object& arguments);
-  /// Whether experts have ranks, and so an optimizer, of their own.
+  /// Says whether experts have ranks, and so an optimizer, of their own.
   bool divides_experts() const { return expert > 1 || expert_tensor != tensor; }
   bool has_one_stage() const { return pipeline * chunks == 1; }
 };
@@ -46,6 +46,8 @@ struct RankTensor {
   };
 
   std::string key;                       ///< of the whole model's tensor
+  std::string name;                      ///< the key, of layers without their prefix and number
+  int num_leading = 0;                   ///< axes of the whole model's tensor that count layers and experts
   std::optional<int64_t> layer, expert;  ///< of the whole model
   int64_t num_elements = 0;              ///< of the rank's tensor
   std::vector<Part> parts;
@@ -53,12 +55,16 @@ struct RankTensor {
   bool is_shared_embedding = false;  ///< word embeddings that stages hold copies of
 };
 
-/// @param model  tensors of the whole model, or at least of the stage, by the keys of distributed checkpoints. Those
-/// that are no parameters are left out.
-/// @throw CheckpointError if a tensor cannot be cut so. @throw NotSupported for multi-token prediction on several
-/// stages.
+/// What is wanted of a rank's tensors: what an optimizer updates, in its order of registration, or all of them, where
+/// the modules of multi-token prediction are on the last stage and buffers have any place.
+enum class RankContents { kParameters, kAll };
+
+/// @param model  tensors of the whole model, or at least of the stage, by the keys of distributed checkpoints.
+/// @throw CheckpointError if a tensor cannot be cut so. @throw NotSupported of parameters, for multi-token prediction
+/// on several stages or with experts.
 std::vector<RankTensor> tensors_of_rank(const std::map<std::string, GlobalTensor, std::less<>>& model,
-                                        const ModelDivision& division, const StagePart& part, const StageRank& rank);
+                                        const ModelDivision& division, const StagePart& part, const StageRank& rank,
+                                        RankContents contents);
 
 /// The number of layers of a model with these tensors.
 int64_t num_layers_of(const std::map<std::string, GlobalTensor, std::less<>>& model);

@@ -1,13 +1,22 @@
 // Tensors on disk by Megatron's names, whatever format they have there.
 #pragma once
 
+#include <compare>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "megatron/core/view.h"
 #include "megatron/dist_checkpointing/element_type.h"
 
 namespace megatron {
+
+/// Where a part of a tensor begins on disk. Places are read fastest in ascending order.
+struct StoredPlace {
+  std::string file;
+  int64_t offset = 0;  ///< in bytes
+  auto operator<=>(const StoredPlace&) const = default;
+};
 
 /// The source that weights are loaded from. Names and shapes are those of Megatron's distributed checkpoints
 /// (megatron_names.h).
@@ -17,6 +26,8 @@ class StoredTensors {
 
   /// Nothing where there is no such tensor.
   virtual std::optional<ElementType> type_of(std::string_view key) const = 0;
+  /// The place of the element at `offsets`, or of nothing where it is not known.
+  virtual StoredPlace place_of(std::string_view, const Shape& /*offsets*/) const { return {}; }
   /// Fills `destination` (host memory, any strides, dtype as stored) with the part of a tensor that begins at
   /// `offsets`.
   /// @param global_shape  what the caller holds the whole tensor to be. @throw CheckpointError if it is another, or the

@@ -47,7 +47,7 @@ struct KeyMismatch {
 /// @param requested  by all ranks together.
 KeyMismatch compare_keys(const CheckpointMetadata& stored, const std::set<std::string>& requested);
 
-/// Whether tensors that are not in the checkpoint are left out of the load, and keep their values.
+/// Says whether tensors that are not in the checkpoint are left out of the load, and keep their values.
 bool leaves_out_unexpected(StrictHandling handling);
 
 /// Logs or raises what `handling` says.

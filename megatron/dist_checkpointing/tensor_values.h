@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// Whether values_of() can convert elements of this type. Complex numbers and types below a byte have bits alone.
+/// Says whether values_of() can convert elements of this type. Complex numbers and types below a byte have bits alone.
 bool has_values(ElementType type);
 
 /// Contiguous elements as double. @throw NotSupported unless has_values().

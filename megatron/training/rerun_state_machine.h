@@ -50,14 +50,15 @@ class RerunStateMachine {
 
   /// @param iteration  counted from 1
   void begin_step(int64_t iteration);
-  /// Whether wants_again() has to see the values before the optimizer steps; if not, only where these are not finite.
+  /// Says whether wants_again() has to see the values before the optimizer steps; if not, only where these are not
+  /// finite.
   bool looks_before_update() const;
   /// @return whether to compute the step again. @throw RejectedResult where the run has to end
   bool wants_again(const StepValues& values);
 
   /// A rejected step, once wants_again() has thrown kRestartToTellApart.
   const std::optional<RejectedStep>& rejected() const { return rejected_; }
-  /// Whether the run before has rejected this iteration.
+  /// Says whether the run before has rejected this iteration.
   bool has_rejected(int64_t iteration) const { return options_.rejected && options_.rejected->iteration == iteration; }
   /// The report of --rerun-mode report_stats: how far repeated steps differed; empty before the first.
   std::string statistics() const;

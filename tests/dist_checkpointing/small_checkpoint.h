@@ -13,7 +13,7 @@ namespace megatron {
 
 /// begin, two ranks' files, commit.
 void save_small(FileSystem& files, CheckpointDirectory& directory, int64_t iteration, int seed);
-/// Whether the checkpoint in a directory is the one of this seed, whole.
+/// Says whether the checkpoint in a directory is the one of this seed, whole.
 ::testing::AssertionResult holds_small(const FileSystem& files, const std::string& path, int seed);
 
 }  // namespace megatron

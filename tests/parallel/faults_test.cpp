@@ -18,7 +18,7 @@ ProcessGroup& group_of(ProcessGroupCollection& groups) {
   return groups.*member;
 }
 
-/// Whether two steps in which one collective of a group goes wrong are told from those of one rank.
+/// Says whether two steps in which one collective of a group goes wrong are told from those of one rank.
 bool is_caught(const std::string& layout, int num_ranks, const Group& group, Fault fault, int64_t number) {
   static const Curve expected = train_layout(kModel, 1, 2);
   const GroupFault of_group{.group = group, .fault = fault, .number = number};

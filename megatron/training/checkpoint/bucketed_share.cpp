@@ -8,42 +8,11 @@
 #include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/dist_checkpointing/module_name.h"
 #include "megatron/distributed/data_parallel_plan.h"
+#include "megatron/training/checkpoint/bucket_objects.h"
 #include "megatron/training/checkpoint/common_state.h"
 #include "megatron/training/config/layouts.h"
 
 namespace megatron {
-namespace {
-
-/// "(torch.bfloat16, torch.float32)"
-std::string dtypes_of(const BufferPlan& plan) {
-  const auto name = [](DType dtype) { return info(element_type_of(dtype)).torch; };
-  return fmt::format("(torch.{}, torch.{})", name(plan.param_dtype), name(plan.grad_dtype));
-}
-
-/// [[{(parameters' dtype, gradients' dtype): [sizes]}]]: the sizes of the buckets of all buffers.
-TorchObject sizes_object(const std::vector<std::pair<std::string, std::vector<int64_t>>>& buffers) {
-  TorchObject object;
-  pickle::Graph& graph = object.graph;
-  std::vector<pickle::Object*> all;
-  for (const auto& [dtypes, sizes] : buffers) {
-    const size_t comma = dtypes.find(", torch.");
-    constexpr size_t kOpen = std::string_view("(torch.").size(), kNext = std::string_view(", torch.").size();
-    const std::string parameters = dtypes.substr(kOpen, comma - kOpen);
-    const std::string gradients = dtypes.substr(comma + kNext, dtypes.size() - comma - kNext - 1);
-    std::vector<pickle::Object*> numbers;
-    for (const int64_t size : sizes) numbers.push_back(&graph.integer(size));
-    pickle::Object& dict = graph.dict();
-    dict.mutable_entries().push_back(
-        {&graph.tuple({&graph.global("torch", parameters), &graph.global("torch", gradients)}),
-         &graph.list(std::move(numbers))});
-    all.push_back(&dict);
-  }
-  object.root = &graph.list({&graph.list(std::move(all))});
-  return object;
-}
-
-}  // namespace
-
 ModelDivision division_of(const Trainer& trainer) {
   const ProcessGroupCollection& groups = trainer.groups();
   const PretrainConfig& config = trainer.config();
@@ -56,6 +25,20 @@ ModelDivision division_of(const Trainer& trainer) {
   division.has_grouped_experts = config.experts.grouped_gemm;
   division.ties_embeddings = config.transformer.share_embeddings_and_output_weights;
   return division;
+}
+
+StagePart stage_part_of(const std::vector<Parameter*>& parameters) {
+  StagePart part{.has_embedding = false, .has_head = false};
+  for (const Parameter* parameter : parameters) {
+    const std::string& key = parameter->stored_key();
+    part.has_embedding |= key.starts_with("embedding.") && parameter->options().tied.is_first();
+    part.has_head |= key.starts_with("decoder.final_layernorm.");
+    const ModuleName name = parse_module_name(parameter->name());
+    if (name.prefix != "decoder.layers.") continue;
+    if (part.num_layers == 0) part.first_layer = *name.layer;
+    part.num_layers = std::max(part.num_layers, *name.layer + 1 - part.first_layer);
+  }
+  return part;
 }
 
 BucketedShare::BucketedShare(CheckpointShare& share, Trainer& trainer)
@@ -80,23 +63,17 @@ BucketedShare::BucketedShare(CheckpointShare& share, Trainer& trainer)
 void BucketedShare::add_chunk(Trainer& trainer, const std::vector<Parameter*>& parameters, int64_t chunk) {
   const ProcessGroupCollection& groups = trainer.groups();
   std::map<std::string, GlobalTensor, std::less<>> model;
-  StagePart part{.has_embedding = false, .has_head = false};
+  const StagePart part = stage_part_of(parameters);
   for (const Parameter* parameter : parameters) {
     const CheckpointPlacement placement = placement_of(*parameter, trainer.model().config().num_layers);
     model[placement.key] = {element_type_of(parameter->dtype()), placement.global_shape, {}};
-    part.has_embedding |= placement.key.starts_with("embedding.") && parameter->options().tied.is_first();
-    part.has_head |= placement.key.starts_with("decoder.final_layernorm.");
-    const ModuleName name = parse_module_name(parameter->name());
-    if (name.prefix != "decoder.layers.") continue;
-    if (part.num_layers == 0) part.first_layer = *name.layer;
-    part.num_layers = std::max(part.num_layers, *name.layer + 1 - part.first_layer);
   }
   const StageRank rank{.tensor = groups.tp.rank(),
                        .expert = division_.expert > 1 ? groups.ep.rank() : 0,
                        .expert_tensor = division_.divides_experts() ? groups.expt_tp.rank() : groups.tp.rank()};
   std::vector<Member> members;
   int64_t num_elements = 0, expected = 0, of_all_chunks = 0;
-  for (RankTensor& tensor : tensors_of_rank(model, division_, part, rank)) {
+  for (RankTensor& tensor : tensors_of_rank(model, division_, part, rank, RankContents::kParameters)) {
     members.push_back(member_of(parameters, std::move(tensor)));
     num_elements += members.back().range.size();
   }
@@ -134,7 +111,7 @@ void BucketedShare::add_chunk(Trainer& trainer, const std::vector<Parameter*>& p
                                            .begin = slot.range.begin - buffer.layout.buckets[slot.bucket].range.begin,
                                            .in_parameter = member.range});
     }
-    optimizer.buffers.push_back({dtypes_of(buffer), buffer.layout});
+    optimizer.buffers.push_back({bucket_dtypes(buffer), buffer.layout});
   }
 }
 
@@ -228,8 +205,8 @@ void BucketedShare::add_objects(const OneOptimizer& optimizer, Trainer& trainer)
   const auto add = [&](std::string_view name, TorchObject object) {
     share_.writer().add_object(bucketed_keys::object(optimizer.group, name), std::move(object));
   };
-  add("per_bucket_numel", sizes_object(padded));
-  add("per_bucket_numel_unpadded", sizes_object(unpadded));
+  add("per_bucket_numel", bucket_sizes_object(padded));
+  add("per_bucket_numel_unpadded", bucket_sizes_object(unpadded));
   add(common_state::kOptimizer, make_inner_optimizer_object(trainer, &optimizer != &optimizers_.front()));
   if (trainer.optimizer().scaler()) add(common_state::kGradScaler, make_scaler_object(trainer));
 }

@@ -16,6 +16,9 @@ namespace megatron {
 /// How a run divides its model over Megatron's ranks.
 ModelDivision division_of(const Trainer& trainer);
 
+/// The part of the model that has these parameters, those of one stage.
+StagePart stage_part_of(const std::vector<Parameter*>& parameters);
+
 /// Adds buckets to a CheckpointShare. Not thread-safe.
 class BucketedShare {
  public:

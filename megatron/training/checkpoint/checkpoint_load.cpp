@@ -1,11 +1,11 @@
 #include "megatron/training/checkpoint/checkpoint_load.h"
 
 #include <algorithm>
+#include <future>
 #include <sstream>
 
 #include "megatron/comm/texts.h"
 #include "megatron/core/copy.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/training/checkpoint/checkpoint_share.h"
 
@@ -20,14 +20,28 @@ struct LoadedTensor {
   std::vector<std::byte> bytes;
 };
 
-LoadedTensor host_tensor_for(const StoredTensors& reader, const std::string& key, const Tensor& tensor) {
+DType dtype_on_disk(const StoredTensors& reader, const std::string& key, const Tensor& tensor) {
   const auto type = reader.type_of(key);
-  const DType dtype = type ? info(*type).dtype.value_or(tensor.dtype()) : tensor.dtype();
-  return {dtype, std::vector<std::byte>(static_cast<size_t>(tensor.num_elements() * size_of(dtype)))};
+  return type ? info(*type).dtype.value_or(tensor.dtype()) : tensor.dtype();
+}
+
+/// @param memory  is used again: new memory would be cleared page by page.
+LoadedTensor host_tensor_for(const StoredTensors& reader, const std::string& key, const Tensor& tensor,
+                             std::vector<std::byte> memory = {}) {
+  const DType dtype = dtype_on_disk(reader, key, tensor);
+  memory.resize(static_cast<size_t>(tensor.num_elements() * size_of(dtype)));
+  return {dtype, std::move(memory)};
+}
+
+bool is_covered(const LoadRequest& request, const LoadedTensor& host) {
+  int64_t num_elements = 0;
+  for (const CheckpointChunk& chunk : request.placement.chunks) num_elements += chunk.sizes.num_elements();
+  return num_elements * size_of(host.dtype) == std::ssize(host.bytes);
 }
 
 void read_from_files(const StoredTensors& reader, const LoadRequest& request, LoadedTensor& host) {
   const CheckpointPlacement& placement = request.placement;
+  if (!is_covered(request, host)) std::ranges::fill(host.bytes, std::byte{});
   for (const CheckpointChunk& chunk : placement.chunks) {
     const View destination{host.bytes.data() + chunk.first * size_of(host.dtype), host.dtype, chunk.sizes,
                            chunk.strides};
@@ -59,6 +73,19 @@ void broadcast(const ProcessGroup& replicas, std::span<std::byte> bytes, int own
   }
 }
 
+/// The indices of requests in the order of their places on disk.
+std::vector<size_t> order_on_disk(const StoredTensors& reader, std::span<const LoadRequest> requests) {
+  std::vector<std::pair<StoredPlace, size_t>> places;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto& chunks = requests[i].placement.chunks;
+    places.emplace_back(chunks.empty() ? StoredPlace{} : reader.place_of(requests[i].key, chunks.front().offsets), i);
+  }
+  std::ranges::sort(places);
+  std::vector<size_t> order;
+  for (const auto& place : places) order.push_back(place.second);
+  return order;
+}
+
 }  // namespace
 
 void require_matching_keys(const CheckpointReader& reader, std::initializer_list<std::span<const LoadRequest>> lists,
@@ -79,12 +106,28 @@ void leave_out_unexpected(const CheckpointReader& reader, LoadRequests& requests
   std::erase_if(requests, [&](const LoadRequest& request) { return !reader.has_tensor(request.key); });
 }
 
+/// While one tensor is put into the rank's memory, another thread reads the next.
 void read(const StoredTensors& reader, std::span<const LoadRequest> requests, const Context& ctx) {
-  for (const LoadRequest& request : requests) {
-    Tensor tensor = request.tensor();
-    LoadedTensor host = host_tensor_for(reader, request.key, tensor);
-    read_from_files(reader, request, host);
-    put(host, ctx, request, tensor);
+  const std::vector<size_t> order = order_on_disk(reader, requests);
+  std::vector<std::byte> spare;
+  Tensor next_tensor;
+  const auto start = [&](size_t i) {
+    const LoadRequest& request = requests[order[i]];
+    next_tensor = request.tensor();
+    return std::async(
+        [&reader, &request, host = host_tensor_for(reader, request.key, next_tensor, std::move(spare))]() mutable {
+          read_from_files(reader, request, host);
+          return std::move(host);
+        });
+  };
+  std::future<LoadedTensor> next;
+  if (!order.empty()) next = start(0);
+  for (size_t i = 0; i < order.size(); ++i) {
+    LoadedTensor host = next.get();
+    Tensor tensor = std::move(next_tensor);
+    if (i + 1 < order.size()) next = start(i + 1);
+    put(host, ctx, requests[order[i]], tensor);
+    spare = std::move(host.bytes);
   }
 }
 
@@ -94,12 +137,15 @@ void read_shared(const StoredTensors& reader, std::span<const LoadRequest> reque
   std::vector<int> owners;
   std::vector<LoadedTensor> own(requests.size());
   const auto is_owner = [&](size_t i) { return owners[i] == dealer.replicas(*requests[i].parameter).rank(); };
-  for (size_t i = 0; i < requests.size(); ++i) {
-    LoadedTensor host = host_tensor_for(reader, requests[i].key, requests[i].tensor());
-    owners.push_back(dealer.owner_of(*requests[i].parameter, std::ssize(host.bytes)));
+  for (const LoadRequest& request : requests) {
+    const Tensor tensor = request.tensor();
+    owners.push_back(dealer.owner_of(*request.parameter,
+                                     tensor.num_elements() * size_of(dtype_on_disk(reader, request.key, tensor))));
+  }
+  for (const size_t i : order_on_disk(reader, requests)) {
     if (!is_owner(i)) continue;
-    read_from_files(reader, requests[i], host);
-    own[i] = std::move(host);
+    own[i] = host_tensor_for(reader, requests[i].key, requests[i].tensor());
+    read_from_files(reader, requests[i], own[i]);
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     Tensor tensor = requests[i].tensor();

@@ -1,5 +1,6 @@
 #include "megatron/training/checkpoint/checkpoint_objects.h"
 
+#include <cctype>
 #include <set>
 
 #include "megatron/dist_checkpointing/generator_states.h"
@@ -44,6 +45,13 @@ bool has_extra_state(const StoredName& stored) {
   return stored.key.starts_with("decoder.") && !module_of(stored.key).ends_with(".router");
 }
 
+/// Says whether layers of this name are one tensor.
+bool is_stacked(std::string_view key) {
+  constexpr std::string_view kLayers = "decoder.layers.";
+  const size_t place = key.find(kLayers);
+  return place != std::string_view::npos && !std::isdigit(static_cast<unsigned char>(key[place + kLayers.size()]));
+}
+
 /// Each expert has its own.
 bool is_of_experts(const StoredName& stored) { return stored.key.find(".experts.experts.") != std::string::npos; }
 
@@ -64,13 +72,23 @@ void write_extra_states(CheckpointWriter& writer, const std::set<std::string>& k
 void add_rng_state(CheckpointWriter& writer, Trainer& trainer) {
   const ProcessGroupCollection& groups = trainer.groups();
   if (groups.dp_cp.rank() != 0) return;
-  const auto stage = static_cast<uint64_t>(groups.pp.rank()), tp_rank = static_cast<uint64_t>(groups.tp.rank());
-  const uint64_t seed = static_cast<uint64_t>(trainer.config().training.seed) + kSeedsPerStage * stage;
+  add_rng_state(writer, {.seed = trainer.config().training.seed,
+                         .iteration = trainer.progress().iteration,
+                         .pp_rank = groups.pp.rank(),
+                         .pp_size = groups.pp.size(),
+                         .tp_rank = groups.tp.rank(),
+                         .tp_size = groups.tp.size()});
+}
+
+pickle::Object& make_rng_states(TorchObject& object, const RngPlace& place) {
+  const uint64_t seed = static_cast<uint64_t>(place.seed) + kSeedsPerStage * static_cast<uint64_t>(place.pp_rank);
+  return make_rng_state(object, seed, static_cast<uint64_t>(place.tp_rank), static_cast<uint64_t>(place.iteration));
+}
+
+void add_rng_state(CheckpointWriter& writer, const RngPlace& place) {
   TorchObject object;
-  object.root =
-      &object.graph.list({&make_rng_state(object, seed, tp_rank, static_cast<uint64_t>(trainer.progress().iteration))});
-  writer.add_object(rng_state_key(groups.pp.rank(), groups.pp.size(), groups.tp.rank(), groups.tp.size()),
-                    std::move(object));
+  object.root = &object.graph.list({&make_rng_states(object, place)});
+  writer.add_object(rng_state_key(place.pp_rank, place.pp_size, place.tp_rank, place.tp_size), std::move(object));
 }
 
 void add_extra_states(CheckpointWriter& writer, Trainer& trainer) {
@@ -102,6 +120,23 @@ void add_extra_states(CheckpointWriter& writer, std::span<const ParameterPlace> 
     else if (has_extra_state(name))
       keys.insert(extra_state_key_of(name, num_layers));
   write_extra_states(writer, keys);
+}
+
+std::vector<ParameterPlace> parameter_places(const std::map<std::string, GlobalTensor, std::less<>>& model) {
+  std::vector<ParameterPlace> places;
+  for (const auto& [key, tensor] : model) {
+    if (key.starts_with("optimizer.") || !key.starts_with("decoder.")) continue;
+    const bool stacked = is_stacked(key), has_experts = key.find(".experts.experts.") != std::string::npos;
+    const int64_t num_layers = stacked ? tensor.shape[0] : 1, num_experts = has_experts ? tensor.shape[stacked] : 1;
+    for (int64_t layer = 0; layer < num_layers; ++layer)
+      for (int64_t expert = 0; expert < num_experts; ++expert) {
+        places.push_back({.name = {key, stacked ? std::optional(layer) : std::nullopt}});
+        if (!has_experts) continue;
+        places.back().expert = expert;
+        places.back().num_experts = num_experts;
+      }
+  }
+  return places;
 }
 
 }  // namespace megatron

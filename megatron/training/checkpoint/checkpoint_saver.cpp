@@ -7,6 +7,7 @@
 
 #include "megatron/comm/texts.h"
 #include "megatron/dist_checkpointing/background_write.h"
+#include "megatron/dist_checkpointing/checkpoint_files.h"
 #include "megatron/dist_checkpointing/metadata_pickle.h"
 
 namespace megatron {
@@ -73,8 +74,8 @@ struct CheckpointSaver::Pending {
   CheckpointDirectory directory;
   CheckpointWriter writer;
   Clock::time_point start = Clock::now();
-  double blocked_seconds = 0;            // of training
-  std::optional<BackgroundWrite> write;  // of an asynchronous save; it ends before the writer
+  double copying_seconds = 0, blocked_seconds = 0;  // of training: until the copies are in host memory, and in all
+  std::optional<BackgroundWrite> write;             // of an asynchronous save; it ends before the writer
 };
 
 CheckpointSaver::CheckpointSaver(FileSystem& files, const CheckpointConfig& config, MessageLog log,
@@ -94,7 +95,8 @@ std::vector<SavedCheckpoint> CheckpointSaver::save(int64_t iteration, const Save
   }
   world.barrier({.site = "checkpoint directory"}).wait();
   fill(save->writer);
-  const int64_t bytes = sum_of_ranks(world, save->writer.estimated_bytes(), "checkpoint size");
+  int64_t bytes = sum_of_ranks(world, save->writer.estimated_bytes(), "checkpoint size");
+  if (target.write_as_torch) bytes *= 2;  // the shares, and what is made of them
   if (world.rank() == 0) save->directory.require_space(bytes);
   if (!config_.async_save) {
     const auto num_files = static_cast<int>(config_.dist_ckpt_workers);
@@ -103,7 +105,7 @@ std::vector<SavedCheckpoint> CheckpointSaver::save(int64_t iteration, const Save
   }
   stage(*save, device);
   log_.info(fmt::format("  scheduled an async checkpoint save at iteration {:7d} to {}", iteration, target.root));
-  save->blocked_seconds = seconds_since(save->start);
+  save->copying_seconds = save->blocked_seconds = seconds_since(save->start);
   pending_ = std::move(save);
   return committed;
 }
@@ -132,9 +134,26 @@ std::optional<SavedCheckpoint> CheckpointSaver::finish(const ProcessGroup& world
   SavedCheckpoint committed = commit(*save, stored, world);
   committed.in_background = true;
   save->blocked_seconds += seconds_since(start);
-  log_.info(fmt::format("  async save of iteration {:7d} blocked training for {:.3f} s of the {:.3f} s that it took",
-                        save->iteration, save->blocked_seconds, seconds_since(save->start)));
+  log_.info(
+      fmt::format("  async save of iteration {:7d} blocked training for {:.3f} s ({:.3f} s to copy, {:.3f} s to "
+                  "commit) of the {:.3f} s "
+                  "that it took",
+                  save->iteration, save->blocked_seconds, save->copying_seconds,
+                  save->blocked_seconds - save->copying_seconds, seconds_since(save->start)));
   return committed;
+}
+
+/// Through the shares, so that no rank needs memory for what others hold of its part of the model.
+void CheckpointSaver::replace_by_torch(Pending& save, const CheckpointMetadata& metadata, const ProcessGroup& world) {
+  const std::string directory = save.directory.staging_path(save.iteration);
+  if (world.rank() == 0) {
+    metadata.require_complete();
+    write_index(files_, directory, metadata);
+  }
+  world.barrier({.site = "checkpoint index written"}).wait();
+  save.target.write_as_torch(directory);
+  world.barrier({.site = "checkpoint in the form torch"}).wait();
+  if (world.rank() == 0) remove_index_and_data(files_, directory, metadata);
 }
 
 SavedCheckpoint CheckpointSaver::commit(Pending& save, const CheckpointMetadata& stored, const ProcessGroup& world) {
@@ -143,9 +162,14 @@ SavedCheckpoint CheckpointSaver::commit(Pending& save, const CheckpointMetadata&
   const CheckpointMetadata metadata = merged_on_first(world, stored);
   const FileHashes hashes =
       integrity() == Integrity::kSha256 ? hashes_of_ranks(world, save.writer.hashes()) : FileHashes{};
+  const bool is_torch = save.target.write_as_torch != nullptr;
+  if (is_torch) replace_by_torch(save, metadata, world);
   if (is_first) {
     save.directory.mark_for_removal(save.target.retention);
-    save.directory.commit(save.iteration, metadata, integrity(), hashes);
+    if (is_torch)
+      save.directory.commit_legacy(save.iteration);
+    else
+      save.directory.commit(save.iteration, metadata, integrity(), hashes);
   }
   world.barrier({.site = "checkpoint commit"}).wait();
   log_.info(

@@ -34,6 +34,9 @@ struct SaveTarget {
   /// Called by rank 0 with the directory of a save before the ranks' files are written: writes and syncs what else is
   /// to become part of it. May be empty.
   std::function<void(const std::string& directory)> add_files;
+  /// Called by all ranks with the directory of a save that holds all shares and their index: writes and syncs what a
+  /// checkpoint of the form torch has in their place. Empty: the form is torch_dist.
+  std::function<void(const std::string& directory)> write_as_torch = {};
 };
 
 enum class Wait { kNo, kYes };
@@ -73,6 +76,7 @@ class CheckpointSaver {
     if (require_ownership_) require_ownership_();
   }
   void stage(Pending& save, Device& device);
+  void replace_by_torch(Pending& save, const CheckpointMetadata& metadata, const ProcessGroup& world);
   SavedCheckpoint commit(Pending& save, const CheckpointMetadata& stored, const ProcessGroup& world);
 
   FileSystem& files_;

@@ -20,7 +20,7 @@ class ReplicaDealer {
   ReplicaDealer(const ProcessGroupCollection& groups, bool deals);
   /// The replica that takes the next item.
   int owner_of(const Parameter& parameter, int64_t bytes);
-  /// Whether this rank takes the next item.
+  /// Says whether this rank takes the next item.
   bool takes(const Parameter& parameter, int64_t bytes);
   const ProcessGroup& replicas(const Parameter& parameter) const { return of(parameter).replicas; }
 

@@ -60,8 +60,8 @@ std::optional<int64_t> count_in(const OrderedJson& arguments, const char* name) 
   return found != arguments.end() && found->is_number_integer() ? std::optional(found->get<int64_t>()) : std::nullopt;
 }
 
-/// Whether an embedding with the stored number of rows is one for `vocab_size` tokens: with the padding of the stored
-/// run, or with that of this one.
+/// Says whether an embedding with the stored number of rows is one for `vocab_size` tokens: with the padding of the
+/// stored run, or with that of this one.
 bool fits_rows(const OrderedJson& arguments, int64_t stored_rows, int64_t vocab_size, const PretrainConfig& config) {
   if (stored_rows == config.transformer.padded_vocab_size) return true;
   const int64_t divisor =
@@ -112,6 +112,8 @@ void save_tokenizer(FileSystem& files, const std::string& checkpoint, const Toke
   for (const TokenizerFile& file : record.files) write_synced(files, join_path(folder, file.name), file.content);
   files.sync_directory(folder);
 }
+
+std::vector<std::string> stored_tokenizer_names() { return {kFolder, kIdentityFile}; }
 
 std::string stored_tokenizer_folder(const std::string& checkpoint) { return join_path(checkpoint, kFolder); }
 

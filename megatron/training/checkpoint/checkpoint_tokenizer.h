@@ -26,6 +26,8 @@ TokenizerRecord tokenizer_record(const std::string& type, const Tokenizer& token
 /// ignores, and with `with_files` (--no-save-tokenizer-assets) the files themselves in `tokenizer/`, as Megatron does.
 void save_tokenizer(FileSystem& files, const std::string& checkpoint, const TokenizerRecord& record, bool with_files);
 
+/// The names of what save_tokenizer() writes, a folder and a file.
+std::vector<std::string> stored_tokenizer_names();
 /// The folder of a checkpoint that holds the files of its tokenizer, where they are saved.
 std::string stored_tokenizer_folder(const std::string& checkpoint);
 

@@ -4,26 +4,25 @@
 
 #include <algorithm>
 
-#include "megatron/base/file_fingerprint.h"
 #include "megatron/base/word_list.h"
 #include "megatron/comm/texts.h"
 #include "megatron/dist_checkpointing/checkpoint_directory.h"
-#include "megatron/dist_checkpointing/checkpoint_files.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
-#include "megatron/dist_checkpointing/integrity.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/training/checkpoint/bucketed_share.h"
 #include "megatron/training/checkpoint/checkpoint_layout.h"
 #include "megatron/training/checkpoint/checkpoint_load.h"
 #include "megatron/training/checkpoint/checkpoint_objects.h"
 #include "megatron/training/checkpoint/checkpoint_share.h"
+#include "megatron/training/checkpoint/checkpoint_source.h"
 #include "megatron/training/checkpoint/common_state.h"
 #include "megatron/training/checkpoint/load_requests.h"
 #include "megatron/training/checkpoint/local_state.h"
 #include "megatron/training/checkpoint/main_param_check.h"
 #include "megatron/training/checkpoint/non_persistent.h"
 #include "megatron/training/checkpoint/optimizer_tensors.h"
+#include "megatron/training/checkpoint/save_as_torch.h"
 #include "megatron/training/checkpoint/save_folder.h"
 #include "megatron/training/checkpoint/upcycled_weights.h"
 #include "megatron/training/config/arguments_json.h"
@@ -71,85 +70,6 @@ void add_state(CheckpointShare& share, Trainer& trainer, bool with_optimizer) {
   if (buckets) buckets->finish(trainer);
 }
 
-/// The checkpoint to load from the directory of `flag`; no path if the directory is empty.
-CheckpointDirectory::Found find(FileSystem& files, std::string_view flag, const std::string& directory,
-                                const std::optional<int64_t>& step, const MessageLog& log) {
-  try {
-    const CheckpointDirectory checkpoints(files, directory);
-    if (checkpoints.is_empty()) return {};
-    if (step) return checkpoints.find(*step);
-    const CheckpointDirectory::Latest latest = checkpoints.latest();
-    for (const std::string& warning : latest.warnings) log.warning(warning);
-    return latest.found.value_or(CheckpointDirectory::Found{});
-  } catch (const IoError& error) {
-    throw CheckpointError(fmt::format("[checkpoint] {} {} cannot be read: {}. Give a folder that --save has written.",
-                                      flag, directory, error.what()));
-  }
-}
-
-/// Identifies the content of a checkpoint by its index and the weights in the first file of data.
-std::string describe_content(const FileSystem& files, const CheckpointDirectory::Found& found) {
-  if (found.path.empty()) return "none";
-  if (LegacyCheckpoint::is_in(files, found.path))
-    return fmt::format("{} (first file of {})",
-                       found.iteration ? fmt::format("iteration {}", *found.iteration) : "a release",
-                       file_fingerprint(files, LegacyCheckpoint::first_file(files, found.path)));
-  return fmt::format("{} (index of {}, first weights of {})",
-                     found.iteration ? fmt::format("iteration {}", *found.iteration) : "a release",
-                     file_fingerprint(files, join_path(found.path, kMetadataFile)),
-                     file_fingerprint(files, join_path(found.path, data_file_name(0, 0))));
-}
-
-/// Each rank looks for itself, so a --load that is not the same on all hosts would train a mixture of states.
-void require_same_on_all_ranks(const ProcessGroup& world, const FileSystem& files,
-                               const CheckpointDirectory::Found& found) {
-  const std::vector<std::string> all = gather_texts(world, describe_content(files, found), "checkpoint found");
-  require<CheckpointError>(std::ranges::count(all, all.front()) == std::ssize(all),
-                           "[checkpoint] ranks find different checkpoints: {}. Give all of them one --load on a file "
-                           "system that every host sees.",
-                           describe_values(all));
-}
-
-/// Before anything is read, so that no changed file gets so far as to be parsed.
-void require_integrity(const FileSystem& files, const std::string& path) {
-  const std::vector<std::string> problems = verify_integrity(files, path);
-  require<CheckpointError>(problems.empty(),
-                           "[checkpoint] --verify-integrity: {}. Restore the files, or load another iteration "
-                           "(--ckpt-step).",
-                           joined(problems, "; "));
-}
-
-/// A folder that was renamed by hand would continue another iteration than the requested one.
-void require_own_iteration(const CheckpointDirectory::Found& found, const pickle::Object& state) {
-  const pickle::Object* stored = state.find(common_state::kIteration);
-  if (!stored || !found.iteration) return;
-  require<CheckpointError>(stored->as_int() == *found.iteration,
-                           "[checkpoint] {} holds iteration {}. Rename the folder, and choose it with --ckpt-step {}.",
-                           found.path, stored->as_int(), stored->as_int());
-}
-
-/// The checkpoint of --load, or a newer one that is not persistent; no path if there is none.
-CheckpointDirectory::Found find_in_load(FileSystem& files, const CheckpointConfig& config, const MessageLog& log) {
-  if (!config.load) return {};
-  CheckpointDirectory::Found found = find(files, "--load", *config.load, config.ckpt_step, log);
-  return config.ckpt_step ? found : newer_non_persistent(files, config, std::move(found), log);
-}
-
-CheckpointDirectory::Found find_existing(FileSystem& files, const CheckpointConfig& config) {
-  require<CheckpointError>(config.load.has_value(), "[checkpoint] --load is missing: the directory of checkpoints.");
-  CheckpointDirectory::Found found = find(files, "--load", *config.load, config.ckpt_step, {});
-  require<CheckpointError>(!found.path.empty(), "[checkpoint] --load {}: no checkpoint is there. Correct the path.",
-                           *config.load);
-  return found;
-}
-
-CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config) {
-  const CheckpointDirectory::Found found = find_existing(files, config);
-  CheckpointReader reader(files, found.path, Verify::kChecksums);
-  require_own_iteration(found, reader.read_common_state().state());
-  return reader;
-}
-
 }  // namespace
 
 Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log,
@@ -171,19 +91,26 @@ CheckpointSaver::Fill Checkpointer::share_of(Trainer& trainer) const {
   };
 }
 
-SaveTarget Checkpointer::target_of(const std::string& root, const Retention& retention) {
-  return {.root = root, .retention = retention, .add_files = [this](const std::string& directory) {
-            if (tokenizer_) save_tokenizer(files_, directory, *tokenizer_, config_.checkpoint.save_tokenizer_assets);
-            keep_hugging_face_files(files_, directory, hugging_face_files_);
-          }};
+SaveTarget Checkpointer::target_of(const std::string& root, const Retention& retention, Trainer& trainer) {
+  SaveTarget target{.root = root, .retention = retention, .add_files = [this](const std::string& directory) {
+                      const bool with_files = config_.checkpoint.save_tokenizer_assets;
+                      if (tokenizer_) save_tokenizer(files_, directory, *tokenizer_, with_files);
+                      keep_hugging_face_files(files_, directory, hugging_face_files_);
+                    }};
+  if (config_.checkpoint.ckpt_format == "torch")
+    target.write_as_torch = [this, &trainer](const std::string& directory) {
+      write_folder_of_rank(files_, directory, trainer);
+    };
+  return target;
 }
 
 std::vector<SavedCheckpoint> Checkpointer::save(Trainer& trainer) {
   const int64_t iteration = trainer.progress().iteration;
-  auto committed = saver_.save(iteration,
-                               target_of(config_.checkpoint.save.value(),
-                                         {.retain_interval = config_.checkpoint.save_retain_interval.value_or(0)}),
-                               trainer.groups().world, trainer.device(), share_of(trainer));
+  auto committed =
+      saver_.save(iteration,
+                  target_of(config_.checkpoint.save.value(),
+                            {.retain_interval = config_.checkpoint.save_retain_interval.value_or(0)}, trainer),
+                  trainer.groups().world, trainer.device(), share_of(trainer));
   last_saved_iteration_ = iteration;
   return committed;
 }
@@ -191,8 +118,8 @@ std::vector<SavedCheckpoint> Checkpointer::save(Trainer& trainer) {
 std::vector<SavedCheckpoint> Checkpointer::save_non_persistent(Trainer& trainer) {
   if (local_) return {local_->save(trainer)};
   const std::string folder = non_persistent_folder(config_.checkpoint, config_.checkpoint.save.value());
-  return saver_.save(trainer.progress().iteration, target_of(folder, Retention::newest_alone()), trainer.groups().world,
-                     trainer.device(), share_of(trainer));
+  return saver_.save(trainer.progress().iteration, target_of(folder, Retention::newest_alone(), trainer),
+                     trainer.groups().world, trainer.device(), share_of(trainer));
 }
 
 std::optional<SavedCheckpoint> Checkpointer::finish_save(const ProcessGroup& world, Wait wait) {
@@ -267,7 +194,7 @@ Checkpointer::Source Checkpointer::find_source(Trainer& trainer) {
   }
   if (source.found.path.empty() && config.pretrained_checkpoint) {
     const std::string& pretrained = *config.pretrained_checkpoint;
-    source.found = find(files_, "--pretrained-checkpoint", pretrained, config.ckpt_step, log_);
+    source.found = find_checkpoint(files_, "--pretrained-checkpoint", pretrained, config.ckpt_step, log_);
     require<CheckpointError>(!source.found.path.empty(),
                              "[checkpoint] --pretrained-checkpoint {}: no checkpoint is there. Correct the path, or "
                              "leave the flag out to start from initial weights.",

@@ -18,8 +18,8 @@
 
 namespace megatron {
 
-/// Saves and loads as the checkpoint flags say; the form on disk is Megatron's torch_dist. A save is complete or
-/// absent: it becomes visible by one rename, when all ranks have written. What one layout of ranks saved, any other
+/// Saves and loads as the checkpoint flags say; the form on disk is Megatron's torch_dist or torch. A save is complete
+/// or absent: it becomes visible by one rename, when all ranks have written. What one layout of ranks saved, any other
 /// loads. One for each rank; all ranks call the same.
 class Checkpointer {
  public:
@@ -68,7 +68,7 @@ class Checkpointer {
   std::optional<int64_t> last_saved_iteration() const { return last_saved_iteration_; }
 
  private:
-  SaveTarget target_of(const std::string& root, const Retention& retention);
+  SaveTarget target_of(const std::string& root, const Retention& retention, Trainer& trainer);
   CheckpointSaver::Fill share_of(Trainer& trainer) const;
   /// The checkpoint that load() reads; no path if there is none.
   struct Source {
@@ -86,8 +86,8 @@ class Checkpointer {
   void read_tensors(const CheckpointReader& reader, bool with_optimizer, Trainer& trainer) const;
   void take_progress(const pickle::Object& state, Trainer& trainer) const;
   bool takes_optimizer(const pickle::Object& state) const;
-  /// Whether local checkpoints are considered: they hold the whole state that a run continues from, so flags that take
-  /// a part of it, or another iteration, leave them out.
+  /// Says whether local checkpoints are considered: they hold the whole state that a run continues from, so flags that
+  /// take a part of it, or another iteration, leave them out.
   bool takes_local() const;
 
   FileSystem& files_;

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "megatron/core/copy.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

@@ -3,12 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <optional>
+#include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/dist_checkpointing/checkpoint_directory.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/dist_checkpointing/module_name.h"
 #include "megatron/dist_checkpointing/stored_box_source.h"
+#include "megatron/training/checkpoint/checkpoint_objects.h"
+#include "megatron/training/checkpoint/reshard_checkpoint.h"
+#include "megatron/training/checkpoint/target_ranks.h"
 
 namespace megatron {
 namespace {
@@ -16,247 +20,209 @@ namespace {
 using pickle::Object;
 
 constexpr int64_t kMebibyte = 1 << 20;
-constexpr const char* kFile = "model_optim_rng";
-constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
-constexpr std::string_view kWordEmbeddings = "embedding.word_embeddings.weight";
+constexpr const char* kModel = "model_optim_rng";
+constexpr const char* kBuffers = "distrib_optim";
 
-/// What the flags of the run say of its modules.
-struct ModuleFlags {
-  bool has_local_layers = false, ties_embeddings = true, has_grouped_experts = false, has_latent_attention = false;
-};
-
-bool is_set(const Object& arguments, std::string_view name) {
-  const Object* value = arguments.find(name);
-  return value && !value->is_none() && value->as_bool();
+void write_file(FileSystem& files, const std::string& folder, const char* name, const TorchObject& object) {
+  const auto file = files.open_for_writing(join_path(folder, fmt::format("{}.pt", name)), WriteMode::kTruncate);
+  write_torch_file(*file, object, name);
+  file->sync();
+  file->close();
 }
 
-ModuleFlags module_flags_of(const Object& arguments) {
-  const Object* implementation = arguments.find("transformer_impl");
-  return {.has_local_layers = implementation && implementation->as_string() == "local",
-          .ties_embeddings = !is_set(arguments, "untie_embeddings_and_output_weights"),
-          .has_grouped_experts = is_set(arguments, "moe_grouped_gemm"),
-          .has_latent_attention = is_set(arguments, "multi_latent_attention")};
-}
+}  // namespace
 
-/// One rank's tensor: boxes of a stored one, joined along their first axis that is not leading.
-struct RankTensor {
-  std::string key;  // of the stored tensor
-  Shape shape;
-  std::vector<Box> boxes;
-};
-
-/// The tensors of one rank's state dict, by the names of its modules.
-class RankModel {
- public:
-  RankModel(const CheckpointReader& reader, const ModuleFlags& flags, const LegacyLayout& layout, int64_t tensor_rank,
-            int64_t stage)
-      : reader_(reader), flags_(flags), layout_(layout), tensor_rank_(tensor_rank), stage_(stage) {
-    for (const auto& [key, tensor] : reader_.metadata().tensors)
-      if (key.find("optimizer.") == std::string::npos) add(key, tensor);
-  }
-  const std::vector<std::pair<std::string, RankTensor>>& tensors() const { return tensors_; }
-
- private:
-  bool is_last() const { return stage_ + 1 == layout_.pipeline_parallel_size; }
-
-  void add(const std::string& key, const GlobalTensor& tensor) {
-    require<NotSupported>(!key.starts_with("mtp."),
-                          "[checkpoint] {}: multi-token prediction in the form torch is unsupported. Keep torch_dist.",
+LegacyWriter::LegacyWriter(const CheckpointReader& reader, const TargetLayout& layout,
+                           std::function<void(int64_t)> on_bytes)
+    : reader_(reader),
+      layout_(layout),
+      on_bytes_(std::move(on_bytes)),
+      form_(optimizer_form_of(reader.metadata())),
+      model_(model_tensors(reader.metadata())),
+      states_(optimizer_states_of(reader)) {
+  const ModelDivision& division = layout_.division;
+  require<NotSupported>(
+      !layout_.has_experts || division.expert_tensor == division.tensor,
+      "[checkpoint] the form torch cannot hold expert tensor parallelism of {} beside tensor "
+      "parallelism of {}: its folders have one number for both. Give equal sizes, or keep torch_dist.",
+      division.expert_tensor, division.tensor);
+  for (const auto& [key, tensor] : model_) {
+    require<NotSupported>(!key.starts_with("mtp.") || division.has_one_stage(),
+                          "[checkpoint] {}: multi-token prediction on several pipeline stages in the form torch is "
+                          "unsupported. Keep torch_dist, or give one stage.",
                           key);
-    constexpr std::string_view kLayers = "decoder.layers.";
-    if (!key.starts_with(kLayers)) {
-      const bool is_embedding = key.starts_with("embedding.");
-      if (is_embedding ? stage_ == 0 : is_last()) add_tensor(key, key, key, tensor, {});
-      // The last stage of several has a copy of tied embeddings.
-      if (key == kWordEmbeddings && flags_.ties_embeddings && stage_ > 0 && is_last())
-        add_tensor("output_layer.weight", key, key, tensor, {});
-      return;
-    }
-    if (const ModuleName name = numbered_name(key); name.layer) {
-      add_layer(key, tensor, name.name, *name.layer, num_layers_of_numbered(), {});
-      return;
-    }
-    for (int64_t layer = 0; layer < tensor.shape[0]; ++layer)
-      add_layer(key, tensor, key.substr(kLayers.size()), layer, tensor.shape[0], {layer});
+    has_latent_attention_ |= key.find("self_attention.linear_kv_") != std::string::npos;
   }
+  const CheckpointReader::CommonState common = reader_.read_common_state();
+  if (common.state().find(common_state::kOptimizer)) optimizer_.emplace(reader_);
+  const Object* without = common.state().at(common_state::kArgs).find("no_save_rng");
+  has_generators_ = !(without && !without->is_none() && without->as_bool());
+}
 
-  static ModuleName numbered_name(const std::string& key) {
-    const bool is_numbered = key.find_first_of("0123456789") == std::string_view("decoder.layers.").size();
-    return is_numbered ? parse_module_name(key) : ModuleName{};
-  }
+std::vector<LegacyWriter::Rank> LegacyWriter::ranks() const {
+  const ModelDivision& division = layout_.division;
+  std::vector<Rank> all;
+  for (int64_t stage = 0; stage < division.pipeline; ++stage)
+    for (int64_t expert = 0; expert < division.expert; ++expert)
+      for (int64_t tensor = 0; tensor < division.tensor; ++tensor) all.push_back({tensor, stage, expert});
+  return all;
+}
 
-  int64_t num_layers_of_numbered() const {
-    int64_t count = 0;
-    for (const auto& [key, tensor] : reader_.metadata().tensors)
-      if (key.starts_with("decoder.layers."))
-        if (const ModuleName name = numbered_name(key); name.layer) count = std::max(count, *name.layer + 1);
-    return count;
-  }
+std::string LegacyWriter::folder_of(const Rank& rank) const {
+  return fmt::format("mp_rank_{:02}{}{}", rank.tensor,
+                     layout_.division.pipeline > 1 ? fmt::format("_{:03}", rank.stage) : "",
+                     layout_.division.expert > 1 ? fmt::format("_{:03}", rank.expert) : "");
+}
 
-  void add_layer(const std::string& key, const GlobalTensor& tensor, const std::string& name, int64_t layer,
-                 int64_t num_layers, const std::vector<int64_t>& leading) {
-    const int64_t num_stages = layout_.pipeline_parallel_size;
-    require<CheckpointError>(num_layers % num_stages == 0,
-                             "[checkpoint] {} layers are not divisible by {} pipeline stages. Give another "
-                             "--target-pipeline-parallel-size.",
-                             num_layers, num_stages);
-    const int64_t layers_of_stage = std::max<int64_t>(num_layers / num_stages, 1);
-    if (layer / layers_of_stage != stage_) return;
-    const std::string prefix = fmt::format("decoder.layers.{}.", layer % layers_of_stage);
-    constexpr std::string_view kExperts = "mlp.experts.experts.";
-    if (!name.starts_with(kExperts)) {
-      add_tensor(prefix + module_name(name), key, name, tensor, leading);
-      return;
+LegacyWriter::Chunks LegacyWriter::chunks_of(const Rank& rank, RankContents contents) const {
+  Chunks chunks;
+  for (int64_t chunk = 0; chunk < layout_.division.chunks; ++chunk)
+    chunks.push_back(
+        tensors_of_rank(model_, layout_.division, layout_.part(rank.stage, chunk), stage_rank(rank), contents));
+  return chunks;
+}
+
+int64_t LegacyWriter::tensor_bytes(const Rank& rank) const {
+  int64_t bytes = 0;
+  for (const auto& chunk : chunks_of(rank, RankContents::kAll))
+    for (const RankTensor& tensor : chunk) {
+      bytes += tensor.num_elements * size_of(model_.find(tensor.key)->second.type);
+      if (const auto states = states_.find(tensor.key); states != states_.end())
+        for (const std::string& name : states->second)
+          bytes += tensor.num_elements *
+                   size_of(reader_.whole_tensors().tensors.find(optimizer_state_key(name, tensor.key))->second.type);
     }
-    const std::string rest = name.substr(kExperts.size());
-    const int64_t num_experts = tensor.shape[static_cast<int>(leading.size())];
-    for (int64_t expert = 0; expert < num_experts; ++expert) {
-      std::vector<int64_t> of_expert = leading;
-      of_expert.push_back(expert);
-      const std::string own = flags_.has_grouped_experts
-                                  ? fmt::format("{}mlp.experts.{}{}", prefix, rest, expert)
-                                  : fmt::format("{}mlp.experts.local_experts.{}.{}", prefix, expert, rest);
-      add_tensor(own, key, name, tensor, of_expert);
-    }
-  }
+  return bytes;
+}
 
-  /// Without Transformer Engine the norms are modules of their own.
-  std::string module_name(const std::string& name) const {
-    if (!flags_.has_local_layers || flags_.has_latent_attention) return name;
+/// As the rank's modules are named: layers and experts are counted on the rank.
+std::string LegacyWriter::module_name(const RankTensor& tensor, const StagePart& part) const {
+  if (tensor.is_shared_embedding && !part.has_embedding) return "output_layer.weight";
+  std::string name = tensor.name;
+  // Without Transformer Engine the norms are modules of their own.
+  if (layout_.division.has_local_layers && !has_latent_attention_ && tensor.layer)
     for (const auto& [stored, module] :
          {std::pair<std::string_view, std::string_view>{"self_attention.linear_qkv.layer_norm_", "input_layernorm."},
           {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."}})
-      if (name.starts_with(stored)) return std::string(module) + name.substr(stored.size());
-    return name;
+      if (name.starts_with(stored)) name = std::string(module) + name.substr(stored.size());
+  constexpr std::string_view kExperts = "mlp.experts.experts.";
+  if (const size_t at = name.find(kExperts); tensor.expert && at != std::string::npos) {
+    const std::string rest = name.substr(at + kExperts.size());
+    const int64_t num_experts = model_.find(tensor.key)->second.shape[tensor.num_leading - 1];
+    const int64_t expert = *tensor.expert % (num_experts / layout_.division.expert);
+    name = name.substr(0, at) + (layout_.division.has_grouped_experts
+                                     ? fmt::format("mlp.experts.{}{}", rest, expert)
+                                     : fmt::format("mlp.experts.local_experts.{}.{}", expert, rest));
   }
-
-  /// Whether gate and up follow each other in a linear_fc1: it has twice the rows that linear_fc2 has columns.
-  bool is_gated(const std::string& key, int64_t rows) const {
-    const size_t place = key.find("linear_fc1.");
-    if (place == std::string::npos || key.find("layer_norm") != std::string::npos) return false;
-    const auto second = reader_.metadata().tensors.find(key.substr(0, place) + "linear_fc2.weight");
-    return second != reader_.metadata().tensors.end() &&
-           rows == 2 * second->second.shape[second->second.shape.rank() - 1];
-  }
-
-  /// @param leading  positions in the leading axes: layer, expert.
-  void add_tensor(const std::string& name, const std::string& key, const std::string& stored_name,
-                  const GlobalTensor& tensor, const std::vector<int64_t>& leading) {
-    const int num_leading = static_cast<int>(leading.size());
-    Box box = Box::whole(tensor.shape);
-    for (int dim = 0; dim < num_leading; ++dim) {
-      box.offsets[dim] = leading[static_cast<size_t>(dim)];
-      box.sizes[dim] = 1;
-    }
-    std::vector<Box> boxes = {box};
-    if (const auto axis = tensor_parallel_axis(stored_name, flags_.has_local_layers);
-        axis && num_leading + *axis < tensor.shape.rank()) {
-      const int dim = num_leading + *axis;
-      const int64_t num_parts = is_gated(key, tensor.shape[dim]) ? 2 : 1;
-      const int64_t pieces = num_parts * layout_.tensor_parallel_size;
-      require<CheckpointError>(tensor.shape[dim] % pieces == 0,
-                               "[checkpoint] {} {} cannot be cut into {} tensor-parallel parts. Give another "
-                               "--target-tensor-parallel-size.",
-                               key, tensor.shape, layout_.tensor_parallel_size);
-      boxes.clear();
-      for (int64_t part = 0; part < num_parts; ++part) {
-        Box cut = box;
-        cut.sizes[dim] = tensor.shape[dim] / pieces;
-        cut.offsets[dim] = (part * layout_.tensor_parallel_size + tensor_rank_) * cut.sizes[dim];
-        boxes.push_back(cut);
-      }
-    }
-    std::vector<int64_t> sizes(boxes[0].sizes.begin() + num_leading, boxes[0].sizes.end());
-    if (!sizes.empty()) sizes[0] *= std::ssize(boxes);
-    tensors_.emplace_back(name, RankTensor{key, Shape(std::span<const int64_t>(sizes)), std::move(boxes)});
-  }
-
-  const CheckpointReader& reader_;
-  const ModuleFlags& flags_;
-  const LegacyLayout& layout_;
-  int64_t tensor_rank_, stage_;
-  std::vector<std::pair<std::string, RankTensor>> tensors_;
-};
-
-/// Sets attributes of the stored Namespace. @param arguments  of a graph that `graph` owns.
-void set_sizes(pickle::Graph& graph, Object& arguments, const LegacyLayout& layout) {
-  const auto set = [&](std::string_view name, Object& value) {
-    for (pickle::Entry& entry : arguments.mutable_instance().state->mutable_entries())
-      if (entry.key->as_string() == name) entry.value = &value;
-  };
-  set("tensor_model_parallel_size", graph.integer(layout.tensor_parallel_size));
-  set("pipeline_model_parallel_size", graph.integer(layout.pipeline_parallel_size));
-  for (const char* name : {"expert_model_parallel_size", "context_parallel_size", "data_parallel_size"})
-    set(name, graph.integer(1));
-  set("expert_tensor_parallel_size", graph.integer(layout.tensor_parallel_size));
-  set("world_size", graph.integer(layout.tensor_parallel_size * layout.pipeline_parallel_size));
-  set("virtual_pipeline_model_parallel_size", graph.none());
-  set("use_distributed_optimizer", graph.boolean(false));
-  for (const char* name : {"no_save_optim", "no_save_rng"}) set(name, graph.boolean(true));
-  set("ckpt_format", graph.text("torch"));
+  if (tensor.layer) return fmt::format("decoder.layers.{}.{}", *tensor.layer - part.first_layer, name);
+  if (!tensor.key.starts_with("mtp.")) return name;
+  const ModuleName further = parse_module_name(tensor.key);
+  return fmt::format("mtp.layers.{}.{}", *further.layer, name);
 }
 
-/// The file's object: arguments, iteration and the rank's tensors.
-TorchObject rank_object(const CheckpointReader& reader, const RankModel& model, const LegacyLayout& layout,
-                        const std::function<void(int64_t)>& on_bytes) {
-  CheckpointReader::CommonState common = reader.read_common_state();
+/// Names of the extra states of modules with these parameters: of the linears, and of the norms of Transformer Engine.
+std::vector<std::string> LegacyWriter::extra_states(const std::vector<std::string>& names) const {
+  std::set<std::string> modules;
+  for (const std::string& name : names) {
+    const std::string module = name.substr(0, name.rfind('.'));
+    const std::string_view last = std::string_view(module).substr(module.rfind('.') + 1);
+    const bool is_linear = last.starts_with("linear_"), is_norm = last.find("layernorm") != std::string_view::npos;
+    if (!name.starts_with("embedding.") && (is_linear || (is_norm && !layout_.division.has_local_layers)))
+      modules.insert(module + "._extra_state");
+  }
+  return {modules.begin(), modules.end()};
+}
+
+Object& LegacyWriter::add_tensor(TorchObject& object, const std::string& key, const RankTensor& tensor) const {
+  const GlobalTensor& whole = reader_.whole_tensors().tensors.find(key)->second;
+  std::vector<Box> boxes;
+  for (const RankTensor::Part& part : tensor.parts) boxes.push_back(part.whole);
+  std::vector<int64_t> sizes(boxes[0].sizes.begin() + tensor.num_leading, boxes[0].sizes.end());
+  if (!sizes.empty()) sizes[0] *= std::ssize(boxes);  // gate, then up
+  return object.add_tensor(whole.type, Shape(std::span<const int64_t>(sizes)),
+                           std::make_unique<StoredBoxSource>(reader_, key, std::move(boxes), on_bytes_));
+}
+
+Object& LegacyWriter::make_model(TorchObject& object, const std::vector<RankTensor>& tensors,
+                                 const StagePart& part) const {
+  Object& state = object.graph.dict();
+  std::vector<std::string> names;
+  for (const RankTensor& tensor : tensors) {
+    names.push_back(module_name(tensor, part));
+    object.graph.set(state, names.back(), add_tensor(object, tensor.key, tensor));
+  }
+  for (const std::string& name : extra_states(names)) object.graph.set(state, name, object.graph.none());
+  if (part.has_head) object.graph.set(state, "output_layer._extra_state", object.graph.none());  // also of tied weights
+  return state;
+}
+
+TorchObject LegacyWriter::model_file(const Rank& rank) const {
+  CheckpointReader::CommonState common = reader_.read_common_state();
   const Object& stored = common.state();
   TorchObject object;
   object.graph = std::move(common.file.take_object().graph);
   pickle::Graph& graph = object.graph;
   Object& root = graph.dict();
+  std::optional<RngPlace> place;
   for (const pickle::Entry& entry : stored.entries()) {
     const std::string& name = entry.key->as_string();
-    if (name == common_state::kArgs) set_sizes(graph, *entry.value, layout);
+    if (name == common_state::kArgs) {
+      if (!layout_.is_of_run) set_layout(graph, *entry.value, layout_);
+      set_argument(*entry.value, "ckpt_format", graph.text("torch"));
+      if (const Object* seed = entry.value->find("seed"); has_generators_ && seed && !seed->is_none())
+        place = {.seed = seed->as_int(),
+                 .iteration = stored.at(common_state::kIteration).as_int(),
+                 .pp_rank = static_cast<int>(rank.stage),
+                 .pp_size = static_cast<int>(layout_.division.pipeline),
+                 .tp_rank = static_cast<int>(rank.tensor),
+                 .tp_size = static_cast<int>(layout_.division.tensor)};
+    }
     if (name == common_state::kArgs || name == common_state::kCheckpointVersion || name == common_state::kIteration ||
-        name == common_state::kFlops)
+        name == common_state::kFlops || (optimizer_ && name == common_state::kScheduler))
       root.mutable_entries().push_back(entry);
   }
-  Object& state = graph.dict();
-  for (const auto& [name, tensor] : model.tensors())
-    graph.set(state, name,
-              object.add_tensor(reader.metadata().tensors.find(tensor.key)->second.type, tensor.shape,
-                                std::make_unique<StoredBoxSource>(reader, tensor.key, tensor.boxes, on_bytes)));
-  graph.set(root, "model", state);
+  const Chunks chunks = chunks_of(rank, RankContents::kAll);
+  for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
+    graph.set(root, chunks.size() == 1 ? "model" : fmt::format("model{}", chunk),
+              make_model(object, chunks[chunk], layout_.part(rank.stage, static_cast<int64_t>(chunk))));
+  if (optimizer_)
+    graph.set(root, common_state::kOptimizer, make_optimizer(object, chunks_of(rank, RankContents::kParameters)));
+  if (place) graph.set(root, "rng_state", make_rng_states(object, *place));
   object.root = &root;
   return object;
 }
 
-}  // namespace
+void LegacyWriter::write(FileSystem& files, const std::string& directory, const Rank& rank) const {
+  const std::string folder = join_path(directory, folder_of(rank));
+  create_durable_directories(files, folder);
+  write_file(files, folder, kModel, model_file(rank));
+  const bool has_buffers = form_ == OptimizerForm::kFullyReshardable || form_ == OptimizerForm::kDpReshardable;
+  if (has_buffers) write_file(files, folder, kBuffers, optimizer_file(rank));
+  files.sync_directory(folder);
+}
 
-void write_legacy_weights(FileSystem& files, const CheckpointReader& reader, const std::string& save,
-                          const LegacyLayout& layout, Progress& progress) {
-  require<CheckpointError>(!files.exists(save) || files.list(save).empty(),
-                           "[checkpoint] --save {} holds files already, which a conversion does not replace. Give a "
-                           "new folder.",
-                           save);
+TargetLayout convert_to_torch(FileSystem& files, const CheckpointReader& reader, const std::string& save,
+                              const LayoutRequest& request, Progress& progress) {
+  require<NotSupported>(reader.optimizer_problem().empty(), "{}", reader.optimizer_problem());
+  require_new_folder(files, save);
+  reader.metadata().require_complete();
   const CheckpointReader::CommonState common = reader.read_common_state();
+  const TargetLayout layout =
+      target_layout(request, common.state().at(common_state::kArgs), model_tensors(reader.metadata()));
   const int64_t iteration = common.state().at(common_state::kIteration).as_int();
-  const ModuleFlags flags = module_flags_of(common.state().at(common_state::kArgs));
-  std::vector<std::pair<std::string, RankModel>> ranks;  // all are cut before the first is written
-  for (int64_t tensor = 0; tensor < layout.tensor_parallel_size; ++tensor)
-    for (int64_t stage = 0; stage < layout.pipeline_parallel_size; ++stage)
-      ranks.emplace_back(layout.pipeline_parallel_size > 1 ? fmt::format("mp_rank_{:02}_{:03}", tensor, stage)
-                                                           : fmt::format("mp_rank_{:02}", tensor),
-                         RankModel(reader, flags, layout, tensor, stage));
   int64_t total = 0, done = 0;
-  for (const auto& [name, model] : ranks)
-    for (const auto& [tensor_name, tensor] : model.tensors())
-      total += tensor.shape.num_elements() * size_of(reader.metadata().tensors.find(tensor.key)->second.type);
-  const std::function<void(int64_t)> count = [&](int64_t bytes) { progress.update((done += bytes) / kMebibyte, ""); };
+  const LegacyWriter writer(reader, layout, [&](int64_t bytes) { progress.update((done += bytes) / kMebibyte, ""); });
+  for (const LegacyWriter::Rank& rank : writer.ranks())
+    total += writer.tensor_bytes(rank);  // all are cut before any is written
+  CheckpointDirectory checkpoints(files, save);
+  checkpoints.begin(iteration);
+  checkpoints.require_space(total);
   progress.begin({.title = "converting", .unit = "MiB", .total = total / kMebibyte});
-  const std::string folder = join_path(save, fmt::format("iter_{:07}", iteration));
-  for (const auto& [name, model] : ranks) {
-    create_durable_directories(files, join_path(folder, name));
-    const auto file =
-        files.open_for_writing(join_path(join_path(folder, name), fmt::format("{}.pt", kFile)), WriteMode::kTruncate);
-    write_torch_file(*file, rank_object(reader, model, layout, count), kFile);
-    file->sync();
-    file->close();
-    files.sync_directory(join_path(folder, name));
-  }
+  for (const LegacyWriter::Rank& rank : writer.ranks()) writer.write(files, checkpoints.staging_path(iteration), rank);
   progress.end();
-  replace_file(files, join_path(save, kTracker), fmt::format("{}", iteration));  // names what is whole
+  copy_companions(files, reader.directory(), checkpoints.staging_path(iteration));
+  checkpoints.commit_legacy(iteration);
+  return layout;
 }
 
 }  // namespace megatron

@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-/// Whether a weight can be this main parameter, rounded to the weight's dtype in any way.
+/// Says whether a weight can be this main parameter, rounded to the weight's dtype in any way.
 bool is_rounded(double weight, double main_param, DType dtype);
 
 /// Reads the main parameters and the weights that this rank's optimizer updates.

@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "megatron/core/box.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

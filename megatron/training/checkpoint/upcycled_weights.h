@@ -33,7 +33,7 @@ class UpcycledWeights final : public StoredTensors {
 /// Gives experts that together are the dense feed-forward the same weights in their routers: row i becomes what row
 /// i / granularity was.
 void repeat_router_rows(const Context& ctx, Model& model, int64_t granularity);
-/// Whether a parameter is of a router, which a dense model does not have.
+/// Says whether a parameter is of a router, which a dense model does not have.
 bool is_of_router(const Parameter& parameter);
 
 }  // namespace megatron

@@ -78,6 +78,54 @@ void describe_local(FieldTable& table, PretrainConfig& config) {
       .such_as(local + " --replication --replication-jump 1 --replication-factor 4 --nproc-per-node 4");
 }
 
+void describe_form(FieldTable& table, PretrainConfig& config) {
+  const auto is_torch_and = [&config](auto condition) {
+    return [&config, condition] { return config.checkpoint.ckpt_format == "torch" && condition(config); };
+  };
+  table
+      .add("ckpt_format", config.checkpoint.ckpt_format,
+           "form of --save: torch_dist, or Megatron-LM's older torch, a folder for each rank of the model")
+      .one_of({"torch_dist", "torch"})
+      .later({"torch_dcp", "fsdp_dtensor"})
+      .cannot_run_where(
+          is_torch_and([](const PretrainConfig& run) { return run.checkpoint.async_save; }),
+          "--ckpt-format torch with --async-save: its files are made of those of all ranks. Leave out one")
+      .cannot_run_where(
+          is_torch_and([](const PretrainConfig& run) { return run.checkpoint.verify_integrity; }),
+          "--ckpt-format torch with --verify-integrity: integrity.json covers torch_dist alone. Leave out one")
+      .cannot_run_where(is_torch_and([](const PretrainConfig& run) {
+                          return run.checkpoint.dist_ckpt_optim_form == "dp_reshardable";
+                        }),
+                        "--ckpt-format torch with --dist-ckpt-optim-form dp_reshardable: distrib_optim.pt has a form "
+                        "of its own. Leave "
+                        "out one")
+      .cannot_run_where(is_torch_and([](const PretrainConfig& run) {
+                          return run.transformer.mtp.num_layers > 0 && run.parallel.has_stages();
+                        }),
+                        "--ckpt-format torch with --mtp-num-layers and --pipeline-model-parallel-size above 1: where "
+                        "Megatron places these layers is not known here. Save torch_dist")
+      .cannot_run_where(is_torch_and([](const PretrainConfig& run) {
+                          const ParallelConfig& parallel = run.parallel;
+                          return run.experts.num_experts && parallel.expert_tensor_parallel_size &&
+                                 *parallel.expert_tensor_parallel_size != parallel.tensor_model_parallel_size;
+                        }),
+                        "--ckpt-format torch with another --expert-tensor-parallel-size than "
+                        "--tensor-model-parallel-size: its folders have one number for both. Save torch_dist")
+      .cannot_run_where(is_torch_and([](const PretrainConfig& run) {
+                          return run.parallel.pipeline_schedule &&
+                                 traits_of(*run.parallel.pipeline_schedule).stage_order == StageOrder::kV;
+                        }),
+                        "--ckpt-format torch with a --pipeline-schedule whose stages form a V: Megatron's files hold "
+                        "virtual stages in the order of interleaved ones. Save torch_dist")
+      .cannot_run_where(
+          is_torch_and([](const PretrainConfig& run) {
+            return run.optimizer.decoupled_lr && !run.optimizer.use_distributed_optimizer;
+          }),
+          "--ckpt-format torch with --decoupled-lr needs --use-distributed-optimizer: otherwise its states "
+          "are numbered by groups that overlap")
+      .such_as("--save run --save-interval 500 --ckpt-format torch");
+}
+
 }  // namespace
 
 void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
@@ -231,9 +279,7 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
       .such_as("--load run --use-checkpoint-args");
   table.add("exit_on_missing_checkpoint", checkpoint.exit_on_missing_checkpoint, "fail if --load holds no checkpoint")
       .such_as("--load run --exit-on-missing-checkpoint");
-  table.add("ckpt_format", checkpoint.ckpt_format, "form on disk")
-      .one_of({"torch_dist"})
-      .later({"torch", "torch_dcp", "fsdp_dtensor"});
+  describe_form(table, config);
   table
       .add("async_save", checkpoint.async_save,
            "copy what a rank stores to host memory, which must have room for it, and write it while training goes on; "
