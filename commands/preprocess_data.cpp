@@ -207,7 +207,7 @@ class PartWriter {
   Clock::time_point last_save_ = Clock::now();
 };
 
-/// Whether a run can be continued: from a pipe and in text that is cut into parts it cannot.
+/// Says whether a run can be continued: from a pipe and in text that is cut into parts it cannot.
 bool can_be_continued(const PreprocessDataConfig& config, const std::vector<std::string>& files) {
   return !config.text_split && !config.make_char_vocab && total_size_of(files) > 0;
 }

@@ -51,10 +51,10 @@ struct GptDatasetConfig {
 
   /// Directory of index cache files; empty: `<prefix>/cache/GPTDataset_indices`, and none for blends and mock data.
   std::string path_to_cache;
-  /// Whether built indices are written to the cache. Set it on one rank of each file system.
+  /// Says whether built indices are written to the cache. Set it on one rank of each file system.
   bool write_cache = true;
-  /// Whether the content of cached indices is checked against the data. One process of each host does it before others
-  /// of the host read the cache.
+  /// Says whether the content of cached indices is checked against the data. One process of each host does it before
+  /// others of the host read the cache.
   bool check_cache = true;
   /// kPread is Megatron's --no-mmap-bin-files.
   FileAccess bin_access = FileAccess::kMap;

@@ -21,7 +21,7 @@ struct GptIndexRequest {
   int64_t extra_tokens = 1;
   /// Samples that are needed; nullopt is one pass over the data.
   std::optional<int64_t> num_samples;
-  /// Whether a short last sample is left out.
+  /// Says whether a short last sample is left out.
   bool drop_last = true;
 };
 

@@ -138,8 +138,8 @@ void IndexedDataset::check_sizes() const {
                      kDamaged);
 }
 
-/// Whether every sequence starts where the one before it ends, and the last one ends with the tokens. One pass without
-/// branches, which the compiler vectorises: an index may have hundreds of millions of sequences.
+/// Says whether every sequence starts where the one before it ends, and the last one ends with the tokens. One pass
+/// without branches, which the compiler vectorises: an index may have hundreds of millions of sequences.
 bool IndexedDataset::sequences_fill_tokens() const {
   const uint64_t available = tokens_.size_bytes();
   if (num_sequences_ == 0) return available == 0;

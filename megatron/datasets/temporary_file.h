@@ -22,7 +22,7 @@ class TemporaryFile {
   int descriptor() const { return descriptor_; }
   /// Gives the file its final name. @throw IoError
   void rename();
-  /// Whether the destructor leaves the file under its temporary name.
+  /// Says whether the destructor leaves the file under its temporary name.
   void set_kept(bool kept) { kept_ = kept; }
 
  private:

@@ -12,7 +12,7 @@
 
 namespace megatron {
 namespace {
-constexpr size_t kBlock = 64;
+constexpr size_t kBlock = CharacterMasks::kBytes;
 
 constexpr unsigned bit(CharacterSet set) { return 1u << static_cast<unsigned>(set); }
 
@@ -26,12 +26,14 @@ unsigned sets_of(char32_t code_point) {
                                                : bit(CharacterSet::kOther);
   if (is_caseless || category == "Lu" || category == "Lt") sets |= bit(CharacterSet::kUpper);
   if (is_caseless || category == "Ll") sets |= bit(CharacterSet::kLower);
+  if (code_point == ' ') sets |= bit(CharacterSet::kSpace);
+  if (code_point == '\r' || code_point == '\n') sets |= bit(CharacterSet::kLineEnd);
   return sets;
 }
 
 /// Bits of 64 ASCII characters.
 struct AsciiBits {
-  uint64_t upper, lower, number, white_space;
+  uint64_t upper, lower, number, white_space, space, line_end;
 };
 
 #ifdef __SSE2__
@@ -50,16 +52,13 @@ AsciiBits ascii_bits(const char* block) {
     put(between('A', 'Z'), bits.upper);
     put(between('a', 'z'), bits.lower);
     put(between('0', '9'), bits.number);
-    put(_mm_or_si128(between('\t', '\r'), _mm_cmpeq_epi8(bytes, _mm_set1_epi8(' '))), bits.white_space);
+    const __m128i space = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(' '));
+    put(_mm_or_si128(between('\t', '\r'), space), bits.white_space);
+    put(space, bits.space);
+    put(_mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('\r')), _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\n'))),
+        bits.line_end);
   }
   return bits;
-}
-
-bool is_ascii(const char* block) {
-  const auto load = [block](unsigned part) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 16 * part));
-  };
-  return _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(load(0), load(1)), _mm_or_si128(load(2), load(3)))) == 0;
 }
 #else
 AsciiBits ascii_bits(const char* block) {
@@ -71,12 +70,10 @@ AsciiBits ascii_bits(const char* block) {
     put(c >= 'a' && c <= 'z', bits.lower);
     put(c >= '0' && c <= '9', bits.number);
     put((c >= '\t' && c <= '\r') || c == ' ', bits.white_space);
+    put(c == ' ', bits.space);
+    put(c == '\r' || c == '\n', bits.line_end);
   }
   return bits;
-}
-
-bool is_ascii(const char* block) {
-  return std::all_of(block, block + kBlock, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 #endif
 
@@ -85,7 +82,8 @@ template <class Block>
 Block ascii_block(const char* text) {
   const AsciiBits bits = ascii_bits(text);
   const uint64_t letter = bits.upper | bits.lower;
-  return {letter, bits.number, bits.white_space, ~(letter | bits.number | bits.white_space), bits.upper, bits.lower};
+  return {letter,     bits.number, bits.white_space, ~(letter | bits.number | bits.white_space),
+          bits.upper, bits.lower,  bits.space,       bits.line_end};
 }
 }  // namespace
 
@@ -103,6 +101,35 @@ CharacterSets::CharacterSets() {
     page_of_.push_back(static_cast<uint8_t>(known - pages_.begin()));
   }
 }
+
+#ifdef __SSE2__
+bool CharacterMasks::is_ascii(const char* block) {
+  const auto load = [block](unsigned part) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 16 * part));
+  };
+  return _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(load(0), load(1)), _mm_or_si128(load(2), load(3)))) == 0;
+}
+
+uint64_t CharacterMasks::bits_equal(const char* block, char c) {
+  uint64_t bits = 0;
+  for (unsigned part = 0; part < 4; ++part) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 16 * part));
+    const int found = _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(c)));
+    bits |= uint64_t{static_cast<unsigned>(found)} << 16 * part;
+  }
+  return bits;
+}
+#else
+bool CharacterMasks::is_ascii(const char* block) {
+  return std::all_of(block, block + kBytes, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+uint64_t CharacterMasks::bits_equal(const char* block, char c) {
+  uint64_t bits = 0;
+  for (unsigned i = 0; i < kBytes; ++i) bits |= uint64_t{block[i] == c} << i;
+  return bits;
+}
+#endif
 
 void CharacterMasks::fill(std::string_view valid, const CharacterSets& sets) {
   const size_t num_blocks = valid.size() / kBytes + 2;

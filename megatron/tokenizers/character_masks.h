@@ -10,16 +10,18 @@
 
 namespace megatron {
 
-/// Sets of characters. Every character is in exactly one of the first four; kUpper and kLower are further sets.
+/// Sets of characters. Every character is in exactly one of the first four; the others are further sets.
 enum class CharacterSet : uint8_t {
   kLetter,      ///< \p{L}
   kNumber,      ///< \p{N}
   kWhiteSpace,  ///< \s
   kOther,
-  kUpper,  ///< [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
-  kLower,  ///< [\p{Ll}\p{Lm}\p{Lo}\p{M}]
+  kUpper,    ///< [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
+  kLower,    ///< [\p{Ll}\p{Lm}\p{Lo}\p{M}]
+  kSpace,    ///< U+0020
+  kLineEnd,  ///< [\r\n]
 };
-constexpr size_t kNumCharacterSets = 6;
+constexpr size_t kNumCharacterSets = 8;
 
 /// The sets of every code point. Immutable; threads may share it.
 class CharacterSets {
@@ -46,7 +48,16 @@ class CharacterMasks {
   /// @param valid  valid UTF-8.
   void fill(std::string_view valid, const CharacterSets& sets);
 
-  /// Whether the byte at `offset`, which may be the size of the text, belongs to a character of the set.
+  static constexpr size_t kBytes = 64;
+  /// The bits of 64 bytes, by set; as large as a line of the cache.
+  using Block = std::array<uint64_t, kNumCharacterSets>;
+  /// The bits of the bytes from kBytes * i on; those behind the text are 0. There is a block behind the last byte.
+  const Block& block(size_t i) const { return blocks_[i]; }
+  static bool is_ascii(const char* block);
+  /// Which bytes of a block are `c`.
+  static uint64_t bits_equal(const char* block, char c);
+
+  /// Says whether the byte at `offset`, which may be the size of the text, belongs to a character of the set.
   bool contains(CharacterSet set, size_t offset) const { return bits_of(set, offset / kBytes) >> offset % kBytes & 1; }
   /// First byte at or after `begin` that belongs to no character of the set, or the size of the text.
   size_t end_of_run(CharacterSet set, size_t begin) const {
@@ -59,11 +70,6 @@ class CharacterMasks {
   }
 
  private:
-  static constexpr size_t kBytes = 64;
-  /// The bits of 64 bytes, by set; as large as a line of the cache.
-  using Block = std::array<uint64_t, 8>;
-  static_assert(kNumCharacterSets <= 8);
-
   uint64_t bits_of(CharacterSet set, size_t block) const { return blocks_[block][static_cast<size_t>(set)]; }
   size_t fill_characters(std::string_view valid, size_t begin, size_t end, const CharacterSets& sets);
 

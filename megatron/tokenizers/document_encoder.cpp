@@ -26,7 +26,7 @@ std::string shown(std::string_view text) {
   return text.size() > kShownBytes ? start + "..." : start;
 }
 
-/// Whether a line that is not a JSON object may be one of a plain text.
+/// Says whether a line that is not a JSON object may be one of a plain text.
 bool looks_like_text(const std::string& file, std::string_view line) {
   const size_t first = line.find_first_not_of(" \t\r\n");
   return first == std::string_view::npos ? file.ends_with(".txt") : line[first] != '{';

@@ -28,8 +28,9 @@ class Gpt2BpeEncoder final : public TextEncoder {
     tokenizer_.special_tokens_.for_each_part(
         text,
         [&](std::string_view part) {
-          splitter_.for_each_piece(part, [&](std::string_view word) {
-            if (!cache_.append(word, static_cast<size_t>(end - word.data()), ids_)) append_new(word);
+          splitter_.for_each_batch(part, [&](std::string_view words, std::span<const size_t> bounds) {
+            cache_.append_words(words, bounds, static_cast<size_t>(end - words.data()), ids_,
+                                [this](std::string_view word) { append_new(word); });
           });
         },
         [&](TokenId id) { ids_.push_back(id); });

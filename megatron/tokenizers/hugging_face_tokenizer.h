@@ -21,7 +21,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
  public:
   struct Options {
     std::string path;
-    /// Whether encoding adds the tokens of the post-processor, such as BOS, as Megatron does by default.
+    /// Says whether encoding adds the tokens of the post-processor, such as BOS, as Megatron does by default.
     bool include_special_tokens = true;
     /// Recognised in the text besides those of the file. Those that it has not get the ids that follow.
     std::vector<std::string> special_tokens = {};

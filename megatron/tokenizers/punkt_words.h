@@ -25,7 +25,7 @@ struct PunktWord {
   std::string_view type_in_sentence() const { return ends_sentence ? type_without_period() : std::string_view(type); }
 };
 
-/// Whether a character ends a sentence: . ? !
+/// Says whether a character ends a sentence: . ? !
 constexpr bool may_end_sentence(char c) { return c == '.' || c == '?' || c == '!'; }
 /// Characters that do not occur within words.
 constexpr bool separates_punkt_words(char c) {

@@ -58,7 +58,8 @@ bool is_case_ignorable(char32_t code_point) {
   }
 }
 
-/// Whether a cased letter stands before the sigma at `position`, and none behind it (SpecialCasing.txt, Final_Sigma).
+/// Says whether a cased letter stands before the sigma at `position`, and none behind it (SpecialCasing.txt,
+/// Final_Sigma).
 bool ends_a_word(const std::vector<char32_t>& text, size_t position) {
   size_t before = position;
   while (before > 0 && is_case_ignorable(text[before - 1])) --before;

@@ -1,6 +1,7 @@
 // Regular expressions that cut text into the pieces within which BPE merges.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,7 +25,7 @@ class RegexPattern {
  public:
   /// @throw ConfigError with the place of the mistake.
   explicit RegexPattern(std::string_view pattern);
-  /// Whether it may match the empty text.
+  /// Says whether it may match the empty text.
   bool matches_empty() const;
 
  private:
@@ -52,6 +53,14 @@ class RegexSplitter {
       if (match.end > match.begin) f(valid.substr(match.begin, match.end - match.begin));
       begin = match.end;
     }
+  }
+
+  /// As `for_each_piece`, with the pieces of a part of the text at once: calls `f(part, bounds)` for parts in order;
+  /// each piece of a part is between two neighbouring bounds, of which there are two or more.
+  template <class F>
+  void for_each_batch(std::string_view valid, F&& f) {
+    if (scanner_) return scanner_->for_each_batch(valid, f);
+    for_each_piece(valid, [&f](std::string_view piece) { f(piece, std::array<size_t, 2>{0, piece.size()}); });
   }
 
   /// Part of a text, in bytes.

@@ -96,12 +96,12 @@ class SentencePieceTokenizer::Model {
   int vocab_size() const { return vocab_size_; }
   TokenId separator() const { return separator_; }
   bool drops_spaces() const { return drops_spaces_; }
-  /// Whether a text has the ids of its words: no merge of a byte-pair encoding joins the spaces in front of a word with
-  /// the word before them. Cuts of unigram models also depend on the rounded sum of all scores so far.
+  /// Says whether a text has the ids of its words: no merge of a byte-pair encoding joins the spaces in front of a word
+  /// with the word before them. Cuts of unigram models also depend on the rounded sum of all scores so far.
   bool encodes_words() const { return encodes_words_; }
   /// Encodes faster than the library; null for other models than unigram ones.
   const SentencePieceUnigram* unigram() const { return unigram_ ? &*unigram_ : nullptr; }
-  /// Whether a space is put in front of each text.
+  /// Says whether a space is put in front of each text.
   bool adds_prefix() const { return adds_prefix_; }
   TokenId eos() const { return processor_.eos_id(); }
   TokenId pad() const { return processor_.pad_id(); }
@@ -216,7 +216,7 @@ class SentencePieceEncoder final : public TextEncoder {
       // The library puts one of the spaces in front of a further word, too.
       const size_t start = begin + (begin > 0 && model_.adds_prefix() ? 1 : 0);
       const std::string_view word = text.substr(start, end - start);
-      if (words_.append(word, text.size() - start, buffer_)) continue;
+      if (words_.append(word, buffer_)) continue;
       const std::vector<TokenId> added = model_.encoded(word);
       words_.insert(word, added);
       buffer_.append(added);

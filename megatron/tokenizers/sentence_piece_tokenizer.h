@@ -42,7 +42,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::unique_ptr<Model> model_;
 };
 
-/// Whether this build has the library.
+/// Says whether this build has the library.
 bool has_sentence_piece();
 
 }  // namespace megatron

@@ -17,7 +17,7 @@ namespace megatron {
 /// Source: Kudo 2018 (arXiv:1804.10959), section 3.2.
 class SentencePieceUnigram {
  public:
-  /// Whether a model is one that this class encodes: unigram, without user-defined symbols, with U+2581
+  /// Says whether a model is one that this class encodes: unigram, without user-defined symbols, with U+2581
   /// for spaces.
   static bool supports(const SentencePieceSpec& spec);
   /// @param spec  of a model that `supports` and that the library has read.

@@ -87,8 +87,9 @@ class TiktokenEncoder final : public TextEncoder {
     encoding_.special_tokens_.for_each_part(
         text,
         [&](std::string_view part) {
-          splitter_.for_each_piece(part, [&](std::string_view piece) {
-            if (!cache_.append(piece, static_cast<size_t>(end - piece.data()), ids_)) append_new(piece);
+          splitter_.for_each_batch(part, [&](std::string_view pieces, std::span<const size_t> bounds) {
+            cache_.append_words(pieces, bounds, static_cast<size_t>(end - pieces.data()), ids_,
+                                [this](std::string_view piece) { append_new(piece); });
           });
         },
         [&](TokenId id) { ids_.push_back(id); });

@@ -22,7 +22,7 @@ struct TokenizerOptions {
   bool sentencepiece_ignore_extra_whitespaces = true;       ///< --no-tokenizer-sentencepiece-ignore-extra-whitespaces
 };
 
-/// Whether a type has a use for a flag; false for an unknown type.
+/// Says whether a type has a use for a flag; false for an unknown type.
 bool tokenizer_reads(std::string_view type, std::string_view flag);
 
 /// The files that --tokenizer-model stands for: itself, or those of a tokenizer in a folder.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,7 @@
 namespace megatron {
 namespace {
 using enum CharacterSet;
+constexpr size_t kBytes = CharacterMasks::kBytes;
 
 constexpr std::string_view kTail = R"(\s+(?!\S)|\s+)";
 constexpr std::string_view kContractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
@@ -78,6 +80,90 @@ size_t WordScanner::independent_part(std::string_view valid) {
     for (size_t end = size; end > searched && end > 0; --end)
       if (ends_word(end)) return end;
   return valid.size();
+}
+
+void WordScanner::start_part(std::string_view part) {
+  masks_.fill(part, sets_);
+  starts_.reset();
+  next_block_ = known_start_ = num_bounds_ = 0;
+}
+
+bool WordScanner::find_bounds(std::string_view part) {
+  const size_t num_blocks = (part.size() + kBytes - 1) / kBytes;
+  if (next_block_ == num_blocks) return false;
+  if (num_bounds_ > 0) bounds_[0] = bounds_[num_bounds_ - 1], num_bounds_ = 1;
+  for (const size_t end = std::min(num_blocks, next_block_ + kBlocksAtOnce); next_block_ < end; ++next_block_)
+    find_in_block(part, next_block_);
+  if (next_block_ == num_blocks) bounds_[num_bounds_++] = part.size();
+  return true;
+}
+
+void WordScanner::find_in_block(std::string_view part, size_t block) {
+  const size_t begin = block * kBytes, end = std::min(begin + kBytes, part.size());
+  const std::optional<BlockWordStarts::Starts> starts = starts_in_block(part, block);
+  if (starts) return put_bounds(with_contractions(part, begin, *starts), begin);
+  size_t start = known_start_;
+  if (num_bounds_ > 0 && start <= bounds_[num_bounds_ - 1]) start = end_of_word(part, bounds_[num_bounds_ - 1]);
+  for (; start < end; start = end_of_word(part, start)) bounds_[num_bounds_++] = start;
+  known_start_ = start;
+}
+
+/// The starts in a block by arithmetic on bits, or nullopt.
+std::optional<BlockWordStarts::Starts> WordScanner::starts_in_block(std::string_view part, size_t block) {
+  if (rules_.family == WordRules::Family::kO200k) return std::nullopt;
+  const auto bits_of = [this](size_t i) -> BlockBits {
+    const CharacterMasks::Block& bits = masks_.block(i);
+    const auto of = [&bits](CharacterSet set) { return bits[static_cast<size_t>(set)]; };
+    return {of(kLetter), of(kNumber), of(kWhiteSpace), of(kOther), of(kSpace), of(kLineEnd)};
+  };
+  const size_t begin = block * kBytes, end = begin + kBytes;
+  const auto is_ascii = [&](size_t i) { return static_cast<unsigned char>(part[i]) < 0x80; };
+  const bool is_simple =
+      end < part.size() && CharacterMasks::is_ascii(part.data() + begin) && (begin == 0 || is_ascii(begin - 1));
+  if (!is_simple) {
+    starts_.skip(bits_of(block));
+    return std::nullopt;
+  }
+  const size_t last = num_bounds_ > 0 ? bounds_[num_bounds_ - 1] : 0;
+  const size_t digits_in_front = part[last] >= '0' && part[last] <= '9' ? begin - last : 0;
+  return starts_.of(bits_of(block), {.next = bits_of(block + 1),
+                                     .next_bytes = std::min(kBytes, part.size() - end),
+                                     .digits_in_front = digits_in_front});
+}
+
+/// The starts of a block with those of contractions, and without those in the words that reach into it.
+uint64_t WordScanner::with_contractions(std::string_view part, size_t begin, BlockWordStarts::Starts starts) {
+  uint64_t bits = starts.bits;
+  if (known_start_ >= begin) {
+    const size_t known = known_start_ - begin;
+    bits = known >= kBytes ? 0 : (bits >> known | 1) << known;
+  }
+  if (!rules_.has_contractions) return bits;
+  const bool ignores_case = rules_.family != WordRules::Family::kGpt2;
+  uint64_t apostrophes = bits & starts.others & CharacterMasks::bits_equal(part.data() + begin, '\'');
+  for (; apostrophes != 0; apostrophes &= apostrophes - 1) {
+    const auto place = static_cast<size_t>(std::countr_zero(apostrophes));
+    const size_t length = contraction_length(part.substr(begin + place), ignores_case);
+    if (length == 0) continue;
+    const uint64_t inside = ((uint64_t{1} << (length - 1)) - 1) << place << 1, behind = uint64_t{1} << place << length;
+    bits = (bits & ~inside) | behind;
+    if (place + length >= kBytes) known_start_ = begin + place + length;
+  }
+  return bits;
+}
+
+void WordScanner::put_bounds(uint64_t bits, size_t begin) {
+  size_t* const bounds = bounds_.data() + num_bounds_;
+  const auto count = static_cast<size_t>(std::popcount(bits));
+  // Most blocks have no more words than this, so that the loop does not depend on the text.
+  constexpr size_t kFew = 16;
+  const auto put = [&](size_t i) {
+    bounds[i] = begin + static_cast<size_t>(std::countr_zero(bits | uint64_t{1} << 63));
+    bits &= bits - 1;
+  };
+  for (size_t i = 0; i < kFew; ++i) put(i);
+  for (size_t i = kFew; i < count; ++i) put(i);
+  num_bounds_ += count;
 }
 
 size_t WordScanner::end_of_gpt2_word(std::string_view text, size_t begin) const {

@@ -54,7 +54,7 @@ class Row {
 class UnicodeVersions {
  public:
   ~UnicodeVersions() { EXPECT_LE(num_different_, 1 + num_texts_ / 100); }
-  /// Whether `same` is right, or may be wrong for this text.
+  /// Says whether `same` is right, or may be wrong for this text.
   bool allow(const std::string& text, bool same) {
     ++num_texts_;
     if (same) return true;

@@ -96,6 +96,35 @@ std::string random_text(std::mt19937& random, size_t num_characters) {
   return text;
 }
 
+/// Mostly ASCII, so that words are found by blocks, with runs over their bounds and other characters here and there.
+std::string random_ascii_text(std::mt19937& random, size_t num_parts) {
+  static const std::vector<std::string> kParts = {"'",  "'",  "s",     "S",     "t", "re",   "Ve",   "LL",  "d",
+                                                  "a",  "B",  "hello", "World", " ", " ",    " ",    "  ",  "    ",
+                                                  "\n", "\n", "\r",    "\t",    "1", "2",    "34",   "567", "89012",
+                                                  ".",  "/",  "!",     "-",     "(", "\x01", "\x7F", "\"",  "_"};
+  std::string text;
+  for (size_t i = 0; i < num_parts; ++i) {
+    if (random() % 200 == 0) text += random_text(random, 1);
+    const std::string& part = kParts[random() % kParts.size()];
+    const size_t longest = random() % 8 == 0 ? 150 : 8;
+    for (size_t count = random() % 16 == 0 ? 1 + random() % longest : 1; count > 0; --count) text += part;
+  }
+  return text;
+}
+
+TEST(RegexSplitter, KnownPatternsGiveTheWordsOfTheRegularExpressionInAscii) {
+  for (const std::string& known : kKnownPatterns) {
+    const RegexPattern pattern(known);
+    std::mt19937 random(11);
+    for (int i = 0; i < 1000; ++i) {
+      const std::string text = random_ascii_text(random, random() % 300);
+      ASSERT_EQ(split(pattern, text), matches_of(pattern, text)) << known << ::testing::PrintToString(text);
+    }
+    const std::string text = random_ascii_text(random, 20'000);
+    ASSERT_EQ(split(pattern, text), matches_of(pattern, text)) << known;
+  }
+}
+
 TEST(RegexSplitter, KnownPatternsGiveTheWordsOfTheRegularExpression) {
   for (const std::string& known : kKnownPatterns) {
     ASSERT_TRUE(WordRules::of(known)) << known;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <random>
 #include <string>
 #include <vector>
@@ -12,8 +14,13 @@ namespace {
 std::vector<TokenId> look_up(const WordCache& cache, const std::string& word, size_t more_readable) {
   const std::string text = word + std::string(more_readable, 'x');
   IdBuffer ids;
-  if (!cache.append(std::string_view(text).substr(0, word.size()), text.size(), ids)) return {-1};
-  return {ids.ids().begin(), ids.ids().end()};
+  const std::array<size_t, 2> bounds = {0, word.size()};
+  cache.append_words(text, bounds, text.size(), ids, [&ids](std::string_view) { ids.push_back(-1); });
+  std::vector<TokenId> result(ids.ids().begin(), ids.ids().end());
+  IdBuffer alone;
+  if (!cache.append(word, alone)) alone.push_back(-1);
+  EXPECT_TRUE(std::ranges::equal(alone.ids(), result));
+  return result;
 }
 
 /// Words of all lengths that differ in their first, last or any byte, among them NUL and bytes above 127.
@@ -49,6 +56,29 @@ TEST(WordCache, KnownWordsHaveTheirIdsWhateverFollowsThem) {
     }
   }
   EXPECT_GT(num_known, 1000u);
+}
+
+TEST(WordCache, WordsOfATextHaveTheirIdsInOrderWhateverIsInsertedMeanwhile) {
+  WordCache cache;
+  std::mt19937 random(5);
+  for (int i = 0; i < 300; ++i) {
+    std::string text;
+    std::vector<size_t> bounds = {0};
+    std::vector<TokenId> expected;
+    for (size_t count = 1 + random() % 300; count > 0; --count) {
+      const std::string word = random() % 4 == 0 ? random_word(random) : std::to_string(random() % 5000);
+      text += word;
+      bounds.push_back(text.size());
+      std::ranges::copy(ids_of(word), std::back_inserter(expected));
+    }
+    IdBuffer ids;
+    const std::string exact(text);  // nothing may be read behind it
+    cache.append_words(exact, bounds, exact.size(), ids, [&](std::string_view word) {
+      cache.insert(word, ids_of(std::string(word)));
+      ids.append(ids_of(std::string(word)));
+    });
+    ASSERT_TRUE(std::ranges::equal(ids.ids(), expected));
+  }
 }
 
 TEST(WordCache, WordsThatAreEqualUpToTrailingNulsAreDifferent) {

@@ -15,7 +15,7 @@ bool is_test(std::string_view name);
 /// @param arguments  the first is the tested value.
 bool call_test(std::string_view name, const Arguments& arguments);
 
-/// Whether values of its kind have a method of Python's by this name that is supported.
+/// Says whether values of its kind have a method of Python's by this name that is supported.
 bool has_method(const Value& object, std::string_view name);
 Value call_method(const Value& object, std::string_view name, const Arguments& arguments);
 

@@ -17,7 +17,7 @@ const std::string& string_argument(const Arguments& a, size_t place, std::string
   return a.positional[place].string();
 }
 
-/// Whether strip() takes a character away: white space, or one of the given.
+/// Says whether strip() takes a character away: white space, or one of the given.
 bool is_stripped(char32_t c, const std::optional<std::string>& characters) {
   if (!characters) return is_white_space(c) || (c >= 0x1C && c <= 0x1F);
   for (size_t i = 0; i < characters->size(); i += utf8_length((*characters)[i]))

@@ -64,7 +64,7 @@ class AddedTokenMatcher {
     size_t begin, end;
   };
   const Entry* match(std::string_view valid, size_t offset) const;
-  /// Whether the token counts there; widens its range by white space. @param free  where the token before ends.
+  /// Says whether the token counts there; widens its range by white space. @param free  where the token before ends.
   bool accept(std::string_view valid, size_t free, const Entry& entry, Range& range) const;
   bool is_word_character(std::string_view character) const;
 

@@ -10,7 +10,7 @@ namespace megatron::hugging_face {
 
 struct NormalizedText {
   std::string text;
-  /// Whether its first character stands for the first one of the document, which Metaspace asks for.
+  /// Says whether its first character stands for the first one of the document, which Metaspace asks for.
   bool starts_document;
 };
 

@@ -43,7 +43,7 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   /// Hands the pieces to `sink`, in order; some may be empty, which do not count.
   virtual void split(Piece piece, SplitScratch& scratch, PieceSink sink) const = 0;
-  /// Whether the step only writes each byte of a piece in the alphabet of byte_alphabet.h.
+  /// Says whether the step only writes each byte of a piece in the alphabet of byte_alphabet.h.
   virtual bool only_maps_bytes() const { return false; }
   /// The pattern whose matches, and the stretches between them, are the pieces; nullptr if the step does anything else.
   virtual const RegexPattern* isolated_pattern() const { return nullptr; }

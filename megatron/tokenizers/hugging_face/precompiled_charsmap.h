@@ -26,7 +26,7 @@ class PrecompiledCharsmap {
   /// The length and the replacement of the longest sequence with a rule that `text` starts with, as SentencePiece
   /// itself applies them.
   std::optional<std::pair<size_t, std::string_view>> longest_rule(std::string_view text) const;
-  /// Whether a rule for the first byte, or for a sequence that starts with both bytes, may exist.
+  /// Says whether a rule for the first byte, or for a sequence that starts with both bytes, may exist.
   bool may_start(std::string_view two_bytes) const;
 
  private:

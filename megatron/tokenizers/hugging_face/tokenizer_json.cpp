@@ -95,9 +95,12 @@ class TextPipeline::Words {
  public:
   Words(const Model& model, const PreTokenizer* byte_map) : encoder_(model.make_encoder()), byte_map_(byte_map) {}
 
-  /// @param readable  bytes that may be read from the start of the word on.
-  void append(std::string_view word, size_t readable, IdBuffer& ids) {
-    if (!cache_.append(word, readable, ids)) append_new(word, ids);
+  void append(std::string_view word, IdBuffer& ids) {
+    if (!cache_.append(word, ids)) append_new(word, ids);
+  }
+  /// As WordCache::append_words.
+  void append(std::string_view text, std::span<const size_t> bounds, size_t readable, IdBuffer& ids) {
+    cache_.append_words(text, bounds, readable, ids, [this, &ids](std::string_view word) { append_new(word, ids); });
   }
 
  private:
@@ -159,12 +162,13 @@ void TextPipeline::append_normalized(std::string_view text, bool starts_document
 }
 
 void TextPipeline::split(size_t step, Piece piece) {
-  if (step == tokenizer_.splitting_.size()) return words_->append(piece.text, piece.text.size(), ids_);
+  if (step == tokenizer_.splitting_.size()) return words_->append(piece.text, ids_);
   if (step + 1 == tokenizer_.splitting_.size() && last_splitter_) {
     const char* const end = piece.text.data() + piece.text.size();
-    return last_splitter_->for_each_piece(piece.text, [this, end](std::string_view word) {
-      words_->append(word, static_cast<size_t>(end - word.data()), ids_);
-    });
+    return last_splitter_->for_each_batch(
+        piece.text, [this, end](std::string_view words, std::span<const size_t> bounds) {
+          words_->append(words, bounds, static_cast<size_t>(end - words.data()), ids_);
+        });
   }
   tokenizer_.splitting_[step]->split(piece, scratch_[step], [this, step](Piece part) {
     if (!part.text.empty()) split(step + 1, part);
