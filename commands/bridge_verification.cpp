@@ -46,7 +46,7 @@ LogitDifference compare_logits(FileSystem& files, const CheckpointConfig& checkp
       stored.vocab_size, network.vocab_size);
   network.params_dtype = DType::kFloat32;
   network.sequence_length = longest(stored.tokens);
-  EvaluatedModel model(files, checkpoint, network, device, family, ProcessGroupCollection::single());
+  EvaluatedModel model(files, checkpoint, network, family, single_rank(device, network.params_dtype));
   LogitDifference worst;
   const float* expected = stored.logits.data();
   for (size_t sequence = 0; sequence < stored.tokens.size(); ++sequence) {

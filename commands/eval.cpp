@@ -7,8 +7,9 @@
 #include <numbers>
 #include <ostream>
 
-#include "commands/evaluation.h"
+#include "commands/evaluation_ranks.h"
 #include "commands/exit_code.h"
+#include "commands/launch/job.h"
 #include "commands/terminal.h"
 #include "megatron/base/command_help.h"
 #include "megatron/base/flag_parser.h"
@@ -33,6 +34,7 @@ struct EvalConfig {
   CheckpointConfig checkpoint;
   std::optional<std::string> token_ids, text, logits;
   EvaluationDevice device;
+  EvaluationLayout layout;
   std::optional<int64_t> seq_length;
 };
 
@@ -43,6 +45,7 @@ FieldTable describe(EvalConfig& config) {
   table.add("ckpt_step", config.checkpoint.ckpt_step, "iteration to load").by_default("the newest").at_least(0);
   table.add("load_hf", config.checkpoint.load_hf, "folder of a model in Hugging Face's format").known_as("hf-path");
   add_fields(table, config.device);
+  add_fields(table, config.layout);
   table.begin_group("Data", "");
   table.add("token_ids", config.token_ids, "safetensors file with int64 or int32 tensor input_ids [sequences, tokens]");
   table.add("text", config.text, "text file, cut into sequences of the model's context");
@@ -67,6 +70,7 @@ EvalConfig parse(const std::vector<std::string>& args) {
     mistakes.add({"--logits", "--text"}, "--logits goes with --token-ids alone: sequences of a text differ in length");
   if (config.token_ids && config.seq_length)
     mistakes.add({"--seq-length", "--token-ids"}, "--seq-length goes with --text alone");
+  check(config.layout, mistakes);
   mistakes.throw_if_any("the flags are wrong");
   return config;
 }
@@ -109,42 +113,70 @@ void print(const NextTokenLoss& loss, std::optional<int64_t> text_bytes, std::os
     out << fmt::format("bits per byte {:.8f}\n", loss.sum / std::numbers::ln2 / static_cast<double>(*text_bytes));
 }
 
-void run(const EvalConfig& eval, const ModelFamily& family, std::ostream& out) {
+/// What all ranks evaluate.
+struct EvalJob {
+  EvalConfig eval;
+  PretrainConfig config;  // of config_of_ranks(), with the model
+  CommandRanks ranks;
+  Sequences sequences;
+  std::optional<int64_t> text_bytes = {};
+};
+
+EvalJob read_job(const EvalConfig& eval, const std::vector<std::string>& words, const LaunchEnvironment& launch) {
   PosixFileSystem files;
   PretrainConfig config = config_to_evaluate(files, eval.checkpoint);
   TransformerConfig& network = config.transformer;
-  Sequences sequences;
-  std::optional<int64_t> text_bytes;
+  EvalJob job{.eval = eval, .config = {}, .ranks = {}, .sequences = {}};
   if (eval.text) {
     const std::string text = read_file(files, *eval.text);
-    text_bytes = std::ssize(text);
+    job.text_bytes = std::ssize(text);
     const int64_t length = eval.seq_length.value_or(std::min<int64_t>(network.max_sequence_length, 2048));
-    sequences = cut(tokenizer_of(config.tokenizer)->encode(text), length);
+    job.sequences = cut(tokenizer_of(config.tokenizer)->encode(text), length);
   } else {
-    sequences = read_token_ids(files, *eval.token_ids);
+    job.sequences = read_token_ids(files, *eval.token_ids);
   }
-  network.sequence_length = longest(sequences);
-  EvaluatedModel model(files, eval.checkpoint, network, eval.device, family, ProcessGroupCollection::single());
+  network.sequence_length = longest(job.sequences);
+  job.config = config_of_ranks(eval.layout, eval.device, config, launch);
+  job.ranks = command_ranks(job.config, launch, words);
+  return job;
+}
+
+/// The work of one rank, of which the first prints.
+void evaluate(const EvalJob& job, const ModelFamily& family, const EvaluationRank& rank, std::ostream& out) {
+  PosixFileSystem files;
+  const TransformerConfig& network = job.config.transformer;
+  EvaluatedModel model(files, job.eval.checkpoint, network, family, rank);
   NextTokenLoss loss;
   std::vector<float> all;
-  for (const std::vector<TokenId>& sequence : sequences) {
+  for (const std::vector<TokenId>& sequence : job.sequences) {
     const std::vector<float> logits = model.evaluator().logits(sequence);
+    if (!rank.is_first()) continue;
     loss += model.evaluator().loss(sequence, logits);
-    if (eval.logits) all.insert(all.end(), logits.begin(), logits.end());
+    if (job.eval.logits) all.insert(all.end(), logits.begin(), logits.end());
   }
+  if (!rank.is_first()) return;
   require<DataError>(loss.num_tokens > 0,
                      "[eval] there is no token to predict: a sequence of two tokens or more is needed.");
-  if (eval.logits) write_logits(files, *eval.logits, all, std::ssize(sequences), network.vocab_size);
-  print(loss, text_bytes, out);
+  if (job.eval.logits) write_logits(files, *job.eval.logits, all, std::ssize(job.sequences), network.vocab_size);
+  print(loss, job.text_bytes, out);
 }
 
 }  // namespace
 
 int eval_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
                  const ModelFamily& family) {
-  return run_command("eval", err, [&] {
+  std::optional<EvalJob> job;
+  const int status = run_command("eval", err, [&] {
     if (asks_for_help(args)) return show_text(eval_help(args), out);
-    run(parse(args), family, out);
+    const LaunchEnvironment launch = launch_environment(process_environment());
+    std::vector<std::string> words = {"eval"};
+    words.insert(words.end(), args.begin(), args.end());
+    run_before_meeting(launch, [&] { job = read_job(parse(args), words, launch); });
+  });
+  if (!job) return status;
+  return run_on_ranks(job->ranks, err, [&](const OwnRank& own) {
+    run_evaluation(job->config, job->ranks, own, err,
+                   [&](const EvaluationRank& rank) { evaluate(*job, family, rank, out); });
   });
 }
 

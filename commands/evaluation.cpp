@@ -21,10 +21,6 @@ int num_threads_of(const EvaluationDevice& device) {
   return static_cast<int>(device.num_threads.value_or(std::max(1u, std::thread::hardware_concurrency())));
 }
 
-DeviceKind kind_of(const EvaluationDevice& device, DType dtype) {
-  return choose_device({.device = device.device, .dtype = dtype, .num_threads = num_threads_of(device)}).kind;
-}
-
 }  // namespace
 
 Sequences read_token_ids(const FileSystem& files, const std::string& path) {
@@ -76,16 +72,25 @@ PretrainConfig config_to_evaluate(FileSystem& files, const CheckpointConfig& che
   return config;
 }
 
+EvaluationRank single_rank(const EvaluationDevice& device, DType dtype) {
+  const int num_threads = num_threads_of(device);
+  const DeviceChoice choice = choose_device({.device = device.device, .dtype = dtype, .num_threads = num_threads});
+  return {.device = choice.kind, .cuda_device = choice.cuda_device, .num_threads = num_threads};
+}
+
 EvaluatedModel::EvaluatedModel(FileSystem& files, const CheckpointConfig& checkpoint, const TransformerConfig& network,
-                               const EvaluationDevice& device, const ModelFamily& family, ProcessGroupCollection groups)
+                               const ModelFamily& family, const EvaluationRank& rank)
     : network_(network),
-      device_(kind_of(device, network.params_dtype), {.num_threads = num_threads_of(device)}),
+      device_(rank.device, {.num_threads = rank.num_threads, .cuda_device = rank.cuda_device}),
       step_(device_),
       ctx_{.device = device_, .step = step_.get(), .key = {}},
-      groups_(std::move(groups)),
+      groups_(rank.groups),
+      gpu_ranks_(rank.gpu_ranks),
       model_(
-          family.make_model({.ctx = ctx_, .config = network_, .groups = groups_, .path = ""}, whole_layout(network_))),
-      evaluator_(ctx_, *model_) {
+          family.make_model({.ctx = ctx_, .config = network_, .groups = groups_, .path = "", .replicates_tokens = true},
+                            rank.stages.value_or(whole_layout(network_)))),
+      evaluator_(ctx_, *model_, gpu_ranks_) {
+  if (gpu_ranks_) gpu_ranks_->set_compute_stream(device_.cuda_stream().stream);
   Checkpointer::load_model(files, checkpoint, ctx_, *model_);
 }
 

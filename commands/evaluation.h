@@ -8,6 +8,7 @@
 
 #include "megatron/base/field.h"
 #include "megatron/base/file_system.h"
+#include "megatron/comm/gpu_ranks.h"
 #include "megatron/core/device_step_state.h"
 #include "megatron/inference/evaluator.h"
 #include "megatron/models/gpt/gpt_family.h"
@@ -32,16 +33,29 @@ void add_fields(FieldTable& table, EvaluationDevice& device);
 /// The arguments of the model that --load or --load-hf names, with its tokenizer.
 PretrainConfig config_to_evaluate(FileSystem& files, const CheckpointConfig& checkpoint);
 
-/// The model that --load or --load-hf names, on one device of this process. Tensor-parallel ranks have a part each.
+/// The device of one rank, and its place among those that share the model.
+struct EvaluationRank {
+  DeviceKind device = DeviceKind::kCpu;
+  int cuda_device = 0, num_threads = 1;
+  ProcessGroupCollection groups = {};
+  std::optional<PipelineLayout> stages = {};  // none: this rank has all layers
+  GpuRanks* gpu_ranks = nullptr;              // null where ranks have no GPU each
+
+  bool is_first() const { return groups.world.rank() == 0; }
+};
+/// A rank that has the whole model.
+EvaluationRank single_rank(const EvaluationDevice& device, DType dtype);
+
+/// The model that --load or --load-hf names, or a rank's part of it.
 class EvaluatedModel {
  public:
   /// @param files  must outlive the model. @param network  of config_to_evaluate(), with the sequence_length to run.
-  /// @param groups  single() for the whole model
   EvaluatedModel(FileSystem& files, const CheckpointConfig& checkpoint, const TransformerConfig& network,
-                 const EvaluationDevice& device, const ModelFamily& family, ProcessGroupCollection groups);
+                 const ModelFamily& family, const EvaluationRank& rank);
   Evaluator& evaluator() { return evaluator_; }
   const Context& context() const { return ctx_; }
   const Model& model() const { return *model_; }
+  GpuRanks* gpu_ranks() const { return gpu_ranks_; }
 
  private:
   TransformerConfig network_;
@@ -49,6 +63,7 @@ class EvaluatedModel {
   DeviceStepState step_;
   Context ctx_;
   ProcessGroupCollection groups_;
+  GpuRanks* gpu_ranks_;
   std::unique_ptr<Model> model_;
   Evaluator evaluator_;
 };

@@ -1,20 +1,17 @@
 #include "commands/generate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "commands/evaluation.h"
+#include "commands/evaluation_ranks.h"
 #include "commands/exit_code.h"
 #include "commands/generate_config.h"
 #include "commands/generated_text.h"
-#include "commands/launch/rank_thread_failures.h"
+#include "commands/launch/job.h"
 #include "commands/prompts.h"
 #include "commands/terminal.h"
 #include "megatron/base/command_help.h"
-#include "megatron/comm/parallel_layout.h"
-#include "megatron/comm/process_group_collection.h"
 #include "megatron/inference/generator.h"
 #include "megatron/training/checkpoint/checkpointer.h"
 #include "megatron/training/training_data.h"
@@ -24,7 +21,6 @@ namespace megatron {
 namespace {
 
 using ResultJson = nlohmann::ordered_json;
-constexpr std::chrono::minutes kRankTimeout{10};
 
 void require_trained_tokenizer(FileSystem& files, const GenerateConfig& generate, const PretrainConfig& config,
                                const Tokenizer& tokenizer) {
@@ -50,13 +46,13 @@ PretrainConfig named_config(FileSystem& files, const GenerateConfig& generate) {
 
 /// Leaves out the model's entries that the tokenizer lacks: they are no text. Tensor-parallel ranks get equal blocks.
 void limit_vocabulary(const GenerateConfig& generate, const Tokenizer& tokenizer, PretrainConfig& config) {
-  const int64_t num_ranks = generate.tensor_model_parallel_size;
+  const int64_t num_ranks = generate.layout.tensor_model_parallel_size;
   if (generate.checkpoint.load_hf) {
     TransformerConfig& network = config.transformer;
     network.vocab_size = std::min(network.vocab_size, tokenizer.vocab_size());
     network.padded_vocab_size = padded_vocab_size(network.padded_vocab_size, 1, num_ranks);
   } else {
-    if (num_ranks > 1) config.parallel.tensor_model_parallel_size = generate.tensor_model_parallel_size;
+    if (num_ranks > 1) config.parallel.tensor_model_parallel_size = num_ranks;
     config.tokenizer.vocab_size.reset();
     set_vocab_size(config, tokenizer.vocab_size());
   }
@@ -68,13 +64,6 @@ void require_same_model_for_all(const TransformerConfig& network, size_t num_pro
       num_prompts == 1 || (!network.dynamic_rope_factor && network.longrope_long_factor.empty()),
       "[generate] the rope type of this model (dynamic, longrope) depends on the length of a text, so "
       "that several prompts cannot share its tables. Give one with --prompt.");
-}
-
-void require_ranks_for(const TransformerConfig& network, int64_t num_ranks) {
-  require<NotSupported>(num_ranks == 1 || !network.moe,
-                        "[generate] --tensor-model-parallel-size {}: a model with experts generates on one rank. Leave "
-                        "the flag out.",
-                        num_ranks);
 }
 
 GenerateOptions options_of(const GenerateConfig& generate, const Tokenizer& tokenizer) {
@@ -181,79 +170,69 @@ void warn_of_full_context(const Prompt& prompt, const Continuation& continuation
 
 /// What all ranks generate.
 struct GenerateJob {
-  const GenerateConfig& generate;
-  const ModelFamily& family;
-  const Tokenizer& tokenizer;
-  TransformerConfig network;
+  GenerateConfig generate;
+  std::unique_ptr<Tokenizer> tokenizer;
+  PretrainConfig config;  // of config_of_ranks(), with the model
+  CommandRanks ranks;
   std::vector<Prompt> prompts;
 };
 
-/// Continues the prompts on one rank, which all ranks do alike.
-std::vector<Continuation> continue_prompts(const GenerateJob& job, const ProcessGroupCollection& groups,
-                                           std::ostream& out) {
+GenerateJob read_job(const GenerateConfig& generate, const std::vector<std::string>& words,
+                     const LaunchEnvironment& launch) {
   PosixFileSystem files;
-  EvaluationDevice device = job.generate.device;
-  if (groups.tp.size() > 1) {
-    device.device = "cpu";
-    if (!device.num_threads) device.num_threads = threads_per_rank(groups.tp.size());
-  }
-  const EvaluatedModel evaluated(files, job.generate.checkpoint, job.network, device, job.family, groups);
-  ContinuationWriter writer(job.generate, job.tokenizer, job.prompts, out);
-  const GenerateHooks hooks{.on_token = [&](int64_t prompt, TokenId id) { return writer.take(prompt, id); },
-                            .on_end = [&](int64_t prompt, const Continuation& made) { writer.end(prompt, made); }};
-  std::vector<std::vector<TokenId>> ids;
-  for (const Prompt& prompt : job.prompts) ids.push_back(prompt.ids);
-  return Generator(evaluated.context(), evaluated.model())
-      .generate_all(ids, options_of(job.generate, job.tokenizer), hooks);
-}
-
-std::vector<Continuation> continue_on_ranks(const GenerateJob& job, std::ostream& out, std::ostream& err) {
-  const auto num_ranks = static_cast<int>(job.generate.tensor_model_parallel_size);
-  if (num_ranks == 1) return continue_prompts(job, ProcessGroupCollection::single(), out);
-  std::vector<Continuation> made;
-  ThreadWorld ranks(num_ranks, kRankTimeout);
-  const ParallelLayout layout({.world_size = num_ranks, .tensor_model_parallel_size = num_ranks});
-  const auto run_rank = [&](World& world) {
-    const auto groups = ProcessGroupCollection::make(world, layout);
-    std::ostream silent(nullptr);
-    std::vector<Continuation> own = continue_prompts(job, groups, world.rank() == 0 ? out : silent);
-    if (world.rank() == 0) made = std::move(own);
-  };
-  run_rank_threads(ranks, run_rank, {.on_failure = {}, .on_hang = report_and_end("generate", err).on_hang});
-  return made;
-}
-
-void run_generate(const GenerateConfig& generate, const ModelFamily& family, std::ostream& out, std::ostream& err) {
-  PosixFileSystem files;
+  GenerateJob job{.generate = generate, .tokenizer = {}, .config = {}, .ranks = {}, .prompts = {}};
   PretrainConfig config = named_config(files, generate);
-  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
-  limit_vocabulary(generate, *tokenizer, config);
-  if (!generate.checkpoint.load_hf) require_trained_tokenizer(files, generate, config, *tokenizer);
-  GenerateJob job{.generate = generate,
-                  .family = family,
-                  .tokenizer = *tokenizer,
-                  .network = config.transformer,
-                  .prompts = read_prompts(generate)};
-  TransformerConfig& network = job.network;
+  job.tokenizer = tokenizer_of(config.tokenizer);
+  limit_vocabulary(generate, *job.tokenizer, config);
+  if (!generate.checkpoint.load_hf) require_trained_tokenizer(files, generate, config, *job.tokenizer);
+  TransformerConfig& network = config.transformer;
+  job.prompts = read_prompts(generate);
   require_same_model_for_all(network, job.prompts.size());
-  require_ranks_for(network, generate.tensor_model_parallel_size);
-  encode_prompts(generate, *tokenizer, network.max_sequence_length, network.vocab_size, job.prompts);
+  encode_prompts(generate, *job.tokenizer, network.max_sequence_length, network.vocab_size, job.prompts);
   network.sequence_length = 0;
   for (const Prompt& prompt : job.prompts)
     network.sequence_length = std::max(network.sequence_length, std::ssize(prompt.ids) + generate.num_tokens);
   network.sequence_length = std::min(network.sequence_length, network.max_sequence_length);
-  const std::vector<Continuation> made = continue_on_ranks(job, out, err);
+  job.config = config_of_ranks(generate.layout, generate.device, config, launch);
+  job.ranks = command_ranks(job.config, launch, words);
+  return job;
+}
+
+/// Continues the prompts on one rank, which all ranks do alike. The first prints.
+void continue_prompts(const GenerateJob& job, const ModelFamily& family, const EvaluationRank& rank, std::ostream& out,
+                      std::ostream& err) {
+  PosixFileSystem files;
+  const TransformerConfig& network = job.config.transformer;
+  const EvaluatedModel evaluated(files, job.generate.checkpoint, network, family, rank);
+  std::ostream silent(nullptr);
+  ContinuationWriter writer(job.generate, *job.tokenizer, job.prompts, rank.is_first() ? out : silent);
+  const GenerateHooks hooks{.on_token = [&](int64_t prompt, TokenId id) { return writer.take(prompt, id); },
+                            .on_end = [&](int64_t prompt, const Continuation& made) { writer.end(prompt, made); }};
+  std::vector<std::vector<TokenId>> ids;
+  for (const Prompt& prompt : job.prompts) ids.push_back(prompt.ids);
+  const std::vector<Continuation> made = Generator(evaluated.context(), evaluated.model(), evaluated.gpu_ranks())
+                                             .generate_all(ids, options_of(job.generate, *job.tokenizer), hooks);
+  if (!rank.is_first()) return;
   for (size_t i = 0; i < made.size(); ++i)
-    warn_of_full_context(job.prompts[i], made[i], generate.num_tokens, network.max_sequence_length, err);
+    warn_of_full_context(job.prompts[i], made[i], job.generate.num_tokens, network.max_sequence_length, err);
 }
 
 }  // namespace
 
 int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
                      const ModelFamily& family) {
-  return run_command("generate", err, [&] {
+  std::optional<GenerateJob> job;
+  const int status = run_command("generate", err, [&] {
     if (asks_for_help(args)) return show_text(generate_help(args), out);
-    run_generate(parse_generate(args), family, out, err);
+    const LaunchEnvironment launch = launch_environment(process_environment());
+    std::vector<std::string> words = {"generate"};
+    words.insert(words.end(), args.begin(), args.end());
+    run_before_meeting(launch, [&] { job = read_job(parse_generate(args), words, launch); });
+  });
+  if (!job) return status;
+  return run_on_ranks(job->ranks, err, [&](const OwnRank& own) {
+    run_evaluation(job->config, job->ranks, own, err,
+                   [&](const EvaluationRank& rank) { continue_prompts(*job, family, rank, out, err); });
   });
 }
 

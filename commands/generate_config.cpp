@@ -29,11 +29,7 @@ FieldTable describe(GenerateConfig& config) {
   table.add("tokenizer_model", config.tokenizer_model, "tokenizer's file or folder of the training")
       .by_default("as the checkpoint has it");
   add_fields(table, config.device);
-  table
-      .add("tensor_model_parallel_size", config.tensor_model_parallel_size,
-           "ranks that share each layer: threads of this process, on the CPU")
-      .at_least(1)
-      .at_most(1024);
+  add_fields(table, config.layout);
   table.begin_group("Text", "");
   table.add("prompt", config.prompt, "text to continue").known_as("text");
   table.add("prompts_file", config.prompts_file,
@@ -74,10 +70,6 @@ void check_sources(const GenerateConfig& config, Mistakes& mistakes) {
     mistakes.add({"--prompt", "--prompts-file"}, "give one of --prompt and --prompts-file: what is continued");
   if (!config.prompt && !config.prompts_file)
     mistakes.add({"--prompt"}, "--prompt is missing: the text to continue; or --prompts-file: a file of texts");
-  if (config.tensor_model_parallel_size > 1 && config.device.device.value_or("cpu") != "cpu")
-    mistakes.add({"--tensor-model-parallel-size", "--device"},
-                 "--tensor-model-parallel-size {}: ranks are threads on the CPU. Give --device cpu",
-                 config.tensor_model_parallel_size);
   for (const std::string& word : config.stop)
     if (word.empty()) mistakes.add({"--stop"}, "--stop '': the empty text would end every continuation at once");
 }
@@ -102,6 +94,7 @@ GenerateConfig parse_generate(const std::vector<std::string>& args) {
   const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
   check_sources(config, mistakes);
   check_output(config, mistakes);
+  check(config.layout, mistakes);
   if (config.greedy && given.contains("temperature") && config.temperature != 0)
     mistakes.add({"--greedy", "--temperature"},
                  "--greedy takes the most likely token, --temperature {} draws: give one", config.temperature);

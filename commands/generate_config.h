@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "commands/evaluation.h"
+#include "commands/evaluation_ranks.h"
 #include "megatron/training/config/checkpoint_config.h"
 
 namespace megatron {
@@ -19,7 +19,7 @@ struct GenerateConfig {
   bool greedy = false, ignore_eod = false, json = false, logprobs = false, prompt_logprobs = false;
   std::vector<std::string> stop;
   EvaluationDevice device;
-  int64_t tensor_model_parallel_size = 1;
+  EvaluationLayout layout;
   std::optional<std::string> vocab_file, merge_file, tokenizer_model;  // for a checkpoint without them
 };
 

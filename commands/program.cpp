@@ -23,6 +23,7 @@
 #include "commands/build_commit.h"
 #include "commands/build_sequences_per_dataset.h"
 #include "commands/checkpoint/checkpoint.h"
+#include "commands/convert.h"
 #include "commands/data.h"
 #include "commands/eval.h"
 #include "commands/exit_code.h"
@@ -82,10 +83,11 @@ std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
        "count the sequences of many datasets for Megatron-LM"},
       {"merge_datasets", merge_datasets_command, "join .bin and .idx files of one type"},
       {"tokenize", tokenize_command, "print the token ids of a text, or the text of ids"},
-      {"generate", with_family(generate_command), "continue a text with a trained model"},
-      {"eval", with_family(eval_command), "print the loss of a model on tokens or text"},
+      {"generate", with_family(generate_command), "continue a text with a trained model", true},
+      {"eval", with_family(eval_command), "print the loss of a model on tokens or text", true},
       {"bridge", with_family(bridge_command), "convert models from and to Hugging Face's format"},
-      {"checkpoint", checkpoint_command, "inspect, verify, compare and prune checkpoints"},
+      {"convert", convert_command, "convert models and checkpoints by the flags of Megatron's convert.py"},
+      {"checkpoint", checkpoint_command, "inspect, verify, compare, reshard and prune checkpoints"},
       {"data", data_command, "inspect and check datasets"},
       {"plan", plan_command, "draw pipeline schedules, with their bubble and memory"},
       {"plot_losses", plot_losses_command, "draw the loss curves of several runs on one picture"},
@@ -112,7 +114,7 @@ std::vector<FlagSynonym> command_synonyms() {
       {"preprocess prepare prepare-data", "preprocess_data"},
       {"inference infer sample text-generation complete", "generate"},
       {"evaluate evaluation perplexity score", "eval"},
-      {"convert import export hf huggingface hugging-face", "bridge"},
+      {"import export hf huggingface hugging-face", "bridge"},
       {"ckpt checkpoints prune diff", "checkpoint"},
       {"inspect dataset datasets", "data"},
       {"merge concatenate join", "merge_datasets"},

@@ -20,6 +20,7 @@ std::vector<float> Evaluator::logits(std::span<const TokenId> tokens) {
   std::vector<float> rows(static_cast<size_t>(s * v));
   dispatch_floating(all.dtype(), [&]<class T>() {
     const std::vector<T> values = read_values<T>(ctx_.device, all);
+    if (gpu_ranks_) gpu_ranks_->throw_if_failed();
     for (int64_t row = 0; row < s; ++row)
       for (int64_t column = 0; column < v; ++column)
         rows[static_cast<size_t>(row * v + column)] =

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "megatron/comm/gpu_ranks.h"
 #include "megatron/core/context.h"
 #include "megatron/models/model.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -26,8 +27,10 @@ struct NextTokenLoss {
 /// One forward over whole sequences, one after the other, without a cache. Not thread-safe.
 class Evaluator {
  public:
-  /// @param model  whole on this rank. Both must outlive the evaluator.
-  Evaluator(const Context& ctx, const Model& model) : ctx_(ctx), model_(model) {}
+  /// @param model  on this rank, whole or in part: then all of its ranks evaluate the same sequences. @param gpu_ranks
+  /// null where ranks have no GPU each. All must outlive the evaluator.
+  Evaluator(const Context& ctx, const Model& model, const GpuRanks* gpu_ranks = nullptr)
+      : ctx_(ctx), model_(model), gpu_ranks_(gpu_ranks) {}
 
   /// @return logits [tokens, vocabulary] without the columns of padding, row-major.
   /// @throw DataError for an empty sequence, a longer one than the model takes, or ids outside of its vocabulary.
@@ -38,6 +41,7 @@ class Evaluator {
  private:
   Context ctx_;
   const Model& model_;
+  const GpuRanks* gpu_ranks_;
 };
 
 }  // namespace megatron

@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// Whether a sequence's logits have the same bits whatever sequences share its forward pass. oneDNN's kernels for
+/// Says whether a sequence's logits have the same bits whatever sequences share its forward pass. oneDNN's kernels for
 /// experts and for absorbed heads, whose weights are not transposed, depend on the number of rows, and experts that
 /// drop tokens on the other sequences.
 bool columns_are_independent(const Device& device, const TransformerConfig& config) {
@@ -28,9 +28,10 @@ struct Slot {
 /// The continuation of all prompts.
 class BatchedGeneration {
  public:
-  BatchedGeneration(const Context& ctx, const Model& model, std::span<const std::vector<TokenId>> prompts,
-                    const GenerateOptions& options, const GenerateHooks& hooks)
-      : ctx_(ctx), model_(model), prompts_(prompts), options_(options), hooks_(hooks) {
+  BatchedGeneration(const Context& ctx, const Model& model, const GpuRanks* gpu_ranks,
+                    std::span<const std::vector<TokenId>> prompts, const GenerateOptions& options,
+                    const GenerateHooks& hooks)
+      : ctx_(ctx), model_(model), gpu_ranks_(gpu_ranks), prompts_(prompts), options_(options), hooks_(hooks) {
     require<ConfigError>(options.batch_size >= 1, "[generate] a batch of {} prompts is not possible: give 1 or more.",
                          options.batch_size);
     int64_t max_rows = 0;
@@ -163,6 +164,7 @@ class BatchedGeneration {
     std::vector<std::vector<double>> rows(static_cast<size_t>(logits.size(1)));
     dispatch_floating(logits.dtype(), [&]<class T>() {
       const std::vector<T> values = read_values<T>(ctx_.device, logits.slice(0, row, 1));
+      if (gpu_ranks_) gpu_ranks_->throw_if_failed();
       auto begin = values.begin();
       for (std::vector<double>& column : rows) {
         std::transform(begin, begin + model_.config().vocab_size, std::back_inserter(column),
@@ -175,6 +177,7 @@ class BatchedGeneration {
 
   Context ctx_;
   const Model& model_;
+  const GpuRanks* gpu_ranks_;
   std::span<const std::vector<TokenId>> prompts_;
   const GenerateOptions& options_;
   const GenerateHooks& hooks_;
@@ -201,7 +204,7 @@ void require_prompt(std::span<const TokenId> prompt, int64_t max_sequence_length
 std::vector<Continuation> Generator::generate_all(std::span<const std::vector<TokenId>> prompts,
                                                   const GenerateOptions& options, const GenerateHooks& hooks) const {
   if (prompts.empty()) return {};
-  return BatchedGeneration(ctx_, model_, prompts, options, hooks).run();
+  return BatchedGeneration(ctx_, model_, gpu_ranks_, prompts, options, hooks).run();
 }
 
 std::vector<TokenId> Generator::generate(const std::vector<TokenId>& prompt, const GenerateOptions& options,

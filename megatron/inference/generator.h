@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "megatron/comm/gpu_ranks.h"
 #include "megatron/inference/log_probs.h"
 #include "megatron/inference/sampling.h"
 #include "megatron/models/model.h"
@@ -40,7 +41,8 @@ struct GenerateHooks {
   std::function<void(int64_t prompt, const Continuation&)> on_end;
 };
 
-/// Refers to the model. A sequence ends at the model's --max-position-embeddings.
+/// Refers to the model, whose ranks all continue the same prompts. A sequence ends at the model's
+/// --max-position-embeddings.
 ///
 /// Prompts of a batch have any lengths; when one has ended, the next prompt takes its place. A continuation does not
 /// depend on the others: random numbers are a function of the seed, the number of the prompt and the position. On CPUs
@@ -49,7 +51,9 @@ struct GenerateHooks {
 /// that the bits depend on that number alone.
 class Generator {
  public:
-  Generator(const Context& ctx, const Model& model) : ctx_(ctx), model_(model) {}
+  /// @param gpu_ranks  null where ranks have no GPU each
+  Generator(const Context& ctx, const Model& model, const GpuRanks* gpu_ranks = nullptr)
+      : ctx_(ctx), model_(model), gpu_ranks_(gpu_ranks) {}
 
   /// @throw DataError for an empty or too long prompt or a token outside of the vocabulary: see require_prompt().
   std::vector<Continuation> generate_all(std::span<const std::vector<TokenId>> prompts, const GenerateOptions& options,
@@ -63,6 +67,7 @@ class Generator {
  private:
   Context ctx_;
   const Model& model_;
+  const GpuRanks* gpu_ranks_;
 };
 
 /// @throw DataError for a prompt that a model with these numbers of positions and ids cannot continue.

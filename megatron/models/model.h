@@ -53,12 +53,12 @@ class Model : public Module {
   /// at first: for as many as their configuration says. The bits of the results do not depend on it.
   virtual void set_bounded(bool is_bounded) const { static_cast<void>(is_bounded); }
 
-  // Of a model that generates and that is whole on this rank; others throw NotSupported or InternalError.
-  /// Logits [s, b, padded vocabulary], whole on every tensor-parallel rank. @param states  of make_states(), or null:
-  /// the tokens are whole sequences.
+  // Of a model that generates; others throw NotSupported.
+  /// Logits [s, b, padded vocabulary], whole on every tensor- and pipeline-parallel rank, which all call it.
+  /// @param states  of make_states(), or null: the tokens are whole sequences.
   virtual Tensor logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,
                         const LayerStates* states) const;
-  /// Makes the states that the layers keep between generated tokens.
+  /// Makes the states that this rank's layers keep between generated tokens.
   virtual LayerStates make_states(const Context& ctx, const LayerStateSizes& sizes) const;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

@@ -6,11 +6,13 @@
 #include <set>
 
 #include "commands/exit_code.h"
+#include "megatron/models/hugging_face/config_reader.h"
 #include "tests/commands/bridge_run.h"
 
 namespace megatron::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -74,6 +76,20 @@ TEST(BridgeConfig, IsMadeFromTheArgumentsOfTheCheckpointForEveryFamily) {
     EXPECT_EQ(logits_of({"--load-hf", folder}, name, scratch),
               logits_of({"--load-hf", golden_model(name)}, name, scratch));
   }
+}
+
+TEST(BridgeConfig, RejectsNumbersThatNoIntegerHolds) {
+  using hugging_face::Json;
+  const Json config =
+      Json::parse(R"({"rope_theta": 1e118, "num_hidden_layers": 18446744073709551615, "hidden_size": 1.5})");
+  hugging_face::ConfigReader reader(config);
+  reader.integer_number("rope_theta", 10000);
+  EXPECT_EQ(reader.integer("num_hidden_layers", 2), 2);
+  EXPECT_EQ(reader.integer("hidden_size", 8), 8);
+  EXPECT_THAT(reader.mistakes(),
+              ElementsAre("rope_theta is 1e+118; supported: whole numbers up to 2^53",
+                          "num_hidden_layers is 18446744073709551615, which is no whole number of 64 bits",
+                          "hidden_size is 1.5, which is no whole number of 64 bits"));
 }
 
 TEST(BridgeConfig, TakesTheOnlyFamilyThatHasTheArguments) {

@@ -297,8 +297,11 @@ Words commands_of_page() {
 TEST(Bridge, CommandsOfItsPageRun) {
   const ScratchDirectory scratch;
   std::filesystem::rename(copy_of("llama", scratch), scratch.file("Llama-3.2-1B"));
-  std::ofstream(scratch.file("Llama-3.2-1B/tokenizer.json")) << character_tokenizer();
-  std::ofstream(scratch.file("Llama-3.2-1B/tokenizer_config.json")) << nlohmann::json{{"eos_token", "<eos>"}}.dump();
+  std::filesystem::rename(copy_of("mixtral", scratch), scratch.file("Mixtral-8x7B"));
+  for (const std::string name : {"Llama-3.2-1B", "Mixtral-8x7B"}) {
+    std::ofstream(scratch.file(name + "/tokenizer.json")) << character_tokenizer();
+    std::ofstream(scratch.file(name + "/tokenizer_config.json")) << nlohmann::json{{"eos_token", "<eos>"}}.dump();
+  }
   std::string text;
   for (int i = 0; i < 40; ++i) text += "Once upon a time there was a model. ";
   std::ofstream(scratch.file("book.txt")) << text;
@@ -306,7 +309,7 @@ TEST(Bridge, CommandsOfItsPageRun) {
   std::filesystem::copy(golden_model("llama") + "/expected.safetensors", scratch.file("ids.safetensors"));
   std::ofstream(scratch.file("prompts.jsonl")) << nlohmann::json{{"prompt", "Once upon a time"}}.dump() << "\n";
   const Words commands = commands_of_page();
-  ASSERT_EQ(commands.size(), 10);
+  ASSERT_EQ(commands.size(), 12);
   for (std::string command : commands) {
     if (command.find(" pretrain_gpt ") != std::string::npos)  // the tiny model's context is 64 tokens
       command += " --seq-length 32 --global-batch-size 2 --train-iters 2 --save-interval 2 --eval-iters 0 --device cpu";

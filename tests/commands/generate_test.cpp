@@ -1,6 +1,7 @@
 // megatron generate with tiny models of Hugging Face's (tests/golden/hf), whose tokens are the numbers of the texts.
 #include "commands/generate.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -119,37 +120,75 @@ INSTANTIATE_TEST_SUITE_P(Models, GenerateFamily,
                          [](const auto& one) { return one.param; });
 
 /// Sums over ranks round otherwise than those of one rank, which the log-probabilities show.
-TEST(Generate, TensorParallelRanksWriteTheTokensOfOneRank) {
+void expect_same(const std::vector<json>& made, const std::vector<json>& expected) {
+  ASSERT_EQ(made.size(), expected.size());
+  for (size_t i = 0; i < made.size(); ++i) {
+    for (const char* key : {"ids", "text", "finish_reason"}) EXPECT_EQ(made[i][key], expected[i][key]);
+    ASSERT_EQ(made[i]["logprobs"].size(), expected[i]["logprobs"].size());
+    for (size_t j = 0; j < made[i]["logprobs"].size(); ++j)
+      EXPECT_NEAR(made[i]["logprobs"][j].get<double>(), expected[i]["logprobs"][j].get<double>(),
+                  tolerance(DType::kFloat32, 1000, 5));
+  }
+}
+
+struct SharedModel {
+  const char* model;
+  Words layout;
+};
+
+TEST(Generate, RanksThatShareTheModelWriteTheTokensOfOneRank) {
+  const Words tensor = {"--tensor-model-parallel-size", "2"}, stages = {"--pipeline-model-parallel-size", "2"};
+  const Words experts = {"--expert-model-parallel-size", "2"}, whole_experts = {"--expert-tensor-parallel-size", "1"};
   const ScratchDirectory scratch;
   const std::string prompts = prompts_of_many_lengths(scratch);
-  for (const char* model : {"gpt2", "llama", "gemma2", "mistral"}) {
-    SCOPED_TRACE(model);
-    const Words words = {"--load-hf", golden_model(model), "--prompts-file", prompts, "--greedy", "--num-tokens",
-                         "8",         "--logprobs",        "--stop",         " 50"};
-    const std::vector<json> one = objects_of(generate(words));
-    const std::vector<json> two = objects_of(generate(joined(words, {"--tensor-model-parallel-size", "2"})));
-    ASSERT_EQ(one.size(), two.size());
-    for (size_t i = 0; i < one.size(); ++i) {
-      EXPECT_EQ(one[i]["ids"], two[i]["ids"]);
-      EXPECT_EQ(one[i]["text"], two[i]["text"]);
-      EXPECT_EQ(one[i]["finish_reason"], two[i]["finish_reason"]);
-      for (size_t j = 0; j < one[i]["logprobs"].size(); ++j)
-        EXPECT_NEAR(one[i]["logprobs"][j].get<double>(), two[i]["logprobs"][j].get<double>(),
-                    tolerance(DType::kFloat32, 1000, 5));
-    }
+  for (const auto& [model, layout] :
+       {SharedModel{"gpt2", tensor}, SharedModel{"gemma2", tensor}, SharedModel{"mistral", tensor},
+        SharedModel{"gpt2", stages}, SharedModel{"llama", joined(tensor, stages)}, SharedModel{"mixtral", tensor},
+        SharedModel{"mixtral", experts}, SharedModel{"mixtral", joined(tensor, joined(experts, whole_experts))},
+        SharedModel{"gpt_oss", joined(tensor, whole_experts)}, SharedModel{"deepseek_v2", joined(stages, experts)},
+        SharedModel{"deepseek_v3", joined(tensor, stages)}}) {
+    SCOPED_TRACE(fmt::format("{} {}", model, fmt::join(layout, " ")));
+    const Words words = {"--load-hf", golden_model(model), "--prompts-file", prompts, "--greedy",     "--num-tokens",
+                         "8",         "--logprobs",        "--stop",         " 50",   "--batch-size", "3"};
+    expect_same(objects_of(generate(joined(words, layout))), objects_of(generate(words)));
   }
 }
 
 TEST(Generate, RejectsRanksThatCannotShareTheModel) {
-  const auto error_of = [](const std::string& model, const char* num_ranks, const Words& more) {
-    const Ended ended = generate(
-        joined({"--load-hf", golden_model(model), "--prompt", "1", "--tensor-model-parallel-size", num_ranks}, more));
+  const auto error_of = [](const std::string& model, const Words& layout) {
+    const Ended ended = generate(joined({"--load-hf", golden_model(model), "--prompt", "1"}, layout));
     EXPECT_NE(ended.status, 0);
     EXPECT_EQ(ended.out, "");
     return ended.err;
   };
-  EXPECT_THAT(error_of("mixtral", "2", {}), HasSubstr("a model with experts generates on one rank"));
-  EXPECT_THAT(error_of("llama", "3", {}), HasSubstr("4 heads are not divisible by 3 tensor-parallel ranks"));
+  EXPECT_THAT(error_of("llama", {"--tensor-model-parallel-size", "3"}),
+              HasSubstr("4 heads are not divisible by 3 tensor-parallel ranks"));
+  EXPECT_THAT(error_of("llama", {"--expert-model-parallel-size", "2"}), HasSubstr("the model has no experts"));
+  EXPECT_THAT(error_of("mixtral", {"--expert-model-parallel-size", "3"}), HasSubstr("experts are not divisible by 3"));
+  EXPECT_THAT(error_of("llama", {"--context-parallel-size", "2"}), HasSubstr("--context-parallel-size 2: "));
+  EXPECT_THAT(error_of("llama", {"--num-virtual-stages-per-pipeline-rank", "2"}),
+              HasSubstr("2 virtual stages need --pipeline-model-parallel-size 2 or more"));
+  EXPECT_THAT(error_of("llama", {"--pipeline-model-parallel-size", "7"}),
+              HasSubstr("--pipeline-model-parallel-layout"));
+  EXPECT_THAT(error_of("llama", {"--pipeline-model-parallel-size", "2", "--pipeline-model-parallel-layout", "Et|tt"}),
+              HasSubstr("L"));
+}
+
+TEST(Generate, EvaluatesOnRanksThatShareTheModel) {
+  const ScratchDirectory scratch;
+  const std::string text = written(scratch, "text.txt", "3 17 8 28 5 1 2 3 4 5 6 7 8 9 10 11");
+  const auto loss_of = [&](const std::string& model, const Words& layout) {
+    const Ended ended = eval(joined({"--load-hf", golden_model(model), "--text", text, "--num-threads", "1"}, layout));
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    const size_t begin = ended.out.find("loss ");
+    return begin == std::string::npos ? 0.0 : std::stod(ended.out.substr(begin + 5));
+  };
+  for (const char* model : {"llama", "mixtral"}) {
+    const double one = loss_of(model, {});
+    EXPECT_GT(one, 1);
+    EXPECT_NEAR(loss_of(model, {"--pipeline-model-parallel-size", "2", "--tensor-model-parallel-size", "2"}), one,
+                tolerance(DType::kFloat32, 1000, 5));
+  }
 }
 
 TEST(Generate, EndsBeforeAStopWordAndSaysSo) {

@@ -1,6 +1,5 @@
 #include "tests/models/toy_family.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/activation.h"
 #include "megatron/ops/add.h"

@@ -1,5 +1,9 @@
 #include "megatron/models/gpt/gpt_model.h"
 
+#include <algorithm>
+#include <span>
+#include <utility>
+
 #include "megatron/models/model_family.h"
 #include "megatron/ops/masked_sum.h"
 #include "megatron/transformer/moe/moe_step.h"
@@ -30,9 +34,12 @@ GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout, c
       pipeline_group_(context.groups.pp),
       metric_group_(context.groups.tp_dp_cp),
       data_group_(context.groups.dp_cp),
+      replica_group_(context.groups.dp),
       sequence_parallel_(context.sequence_parallel),
+      replicates_tokens_(context.replicates_tokens),
+      placement_(layout.placement()),
       rope_(context.ctx, context.config, context.config.max_sequence_length) {
-  const StagePlacement& placement = layout.placement();
+  const StagePlacement& placement = placement_;
   const int rank = context.groups.pp.rank(), num_ranks = context.groups.pp.size();
   require<ConfigError>(placement.num_ranks() == num_ranks && layout.num_layers() == config_.num_layers,
                        "[GptModel] the layout is of {} layers on {} pipeline ranks; the model has {} layers, the group "
@@ -117,16 +124,20 @@ std::vector<Chunk> GptModel::chunks(const Batches& batches) const {
 }
 
 std::vector<PayloadSpec> GptModel::border_payload(int stage, const Batch& batch) const {
-  const int64_t s = batch.layout(gpt_batch::kTokens).s(), b = batch.layout(gpt_batch::kTokens).b();
-  const int64_t rows = sequence_parallel_ ? s / tensor_group_.size() : s;
-  const Shape shape{rows, b, config_.hidden_size};
-  const bool is_normed = stage >= mtp_stage_;
-  const bool is_fp32 = config_.fp32_residual_connection && !is_normed;
-  std::vector<PayloadSpec> specs{
-      {.name = "hidden", .shape = shape, .dtype = is_fp32 ? DType::kFloat32 : config_.params_dtype}};
-  for (int64_t depth = 1; is_normed && depth <= config_.mtp.num_layers; ++depth)
+  std::vector<PayloadSpec> specs{hidden_behind(stage, batch.layout(gpt_batch::kTokens))};
+  const Shape shape = specs.front().shape;
+  for (int64_t depth = 1; stage >= mtp_stage_ && depth <= config_.mtp.num_layers; ++depth)
     specs.push_back({.name = mtp_hidden_name(depth), .shape = shape, .dtype = config_.params_dtype});
   return specs;
+}
+
+PayloadSpec GptModel::hidden_behind(int stage, const SequenceLayout& layout) const {
+  const int64_t rows = sequence_parallel_ ? layout.s() / tensor_group_.size() : layout.s();
+  const bool is_normed = stage >= mtp_stage_;
+  const bool is_fp32 = config_.fp32_residual_connection && !is_normed;
+  return {.name = "hidden",
+          .shape = {rows, layout.b(), config_.hidden_size},
+          .dtype = is_fp32 ? DType::kFloat32 : config_.params_dtype};
 }
 
 const GptStage& GptModel::whole() const {
@@ -148,12 +159,50 @@ Tensor GptModel::loss(Context& ctx, const Batch& batch) const {
 
 Tensor GptModel::logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,
                         const LayerStates* states) const {
-  const Tensor embedded = whole().embed(ctx, tokens, layout);
-  return whole().head_logits(ctx, whole().decode(ctx, embedded, layout, states));
+  constexpr int kTag = 0;
+  const int rank = pipeline_group_.rank();
+  std::span<const std::unique_ptr<LayerState>> left;
+  if (states) left = *states;
+  Tensor values = tokens;
+  for (int chunk = 0; chunk < placement_.num_chunks(); ++chunk) {
+    const StagePlace own{.rank = rank, .chunk = chunk};
+    const GptStage& part = *stages_[static_cast<size_t>(chunk)];
+    const int stage = placement_.stage_of(own);
+    if (stage > 0 && placement_.previous(own).rank != rank) {
+      const PayloadSpec spec = hidden_behind(stage - 1, layout);
+      values = ctx.empty(spec.name, spec.shape, spec.dtype, MemoryUse::kCommunication);
+      pipeline_group_.recv(values.view(), placement_.previous(own).rank, kTag, {.site = spec.name}).wait();
+    }
+    const auto own_states = left.subspan(0, std::min(left.size(), part.num_layers()));
+    left = left.subspan(own_states.size());
+    values = part.infer(ctx, values, layout, own_states);
+    if (!placement_.is_last(own) && placement_.next(own).rank != rank)
+      pipeline_group_
+          .send(std::as_const(values).view(), placement_.next(own).rank, kTag,
+                {.site = "hidden", .keep_alive = KeepAlive::of(values.storage())})
+          .wait();
+  }
+  return shared_logits(ctx, std::move(values), layout);
+}
+
+Tensor GptModel::shared_logits(Context& ctx, Tensor logits, const SequenceLayout& layout) const {
+  if (const int head = placement_.place_of(placement_.num_stages() - 1).rank; pipeline_group_.size() > 1) {
+    if (pipeline_group_.rank() != head)
+      logits = ctx.empty("logits", {layout.s(), layout.b(), config_.padded_vocab_size}, config_.params_dtype,
+                         MemoryUse::kCommunication);
+    pipeline_group_.broadcast(logits.view(), head, {.site = "logits"}).wait();
+  }
+  // Replicas that differ in the last bit would draw different tokens, and then wait for each other in vain.
+  if (replicates_tokens_ && replica_group_.size() > 1)
+    replica_group_.broadcast(logits.view(), 0, {.site = "logits of replicas"}).wait();
+  return logits;
 }
 
 LayerStates GptModel::make_states(const Context& ctx, const LayerStateSizes& sizes) const {
-  return whole().make_states(ctx, sizes);
+  LayerStates all;
+  for (const auto& stage : stages_)
+    for (std::unique_ptr<LayerState>& state : stage->make_states(ctx, sizes)) all.push_back(std::move(state));
+  return all;
 }
 
 }  // namespace megatron

@@ -45,16 +45,24 @@ class GptModel : public Model {
   Tensor loss(Context& ctx, const Batch& batch) const;
   /// The loss of every token [s, b], fp32.
   Tensor token_losses(Context& ctx, const Batch& batch) const;
+
+  /// All ranks of the pipeline call it; each gets the logits of the last stage.
   Tensor logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,
                 const LayerStates* states) const override;
+  /// Makes the states of this rank's layers.
   LayerStates make_states(const Context& ctx, const LayerStateSizes& sizes) const override;
 
  private:
   const GptStage& whole() const;
+  /// The hidden states [s, b, h] that stage `stage` gives to the next one.
+  PayloadSpec hidden_behind(int stage, const SequenceLayout& layout) const;
+  /// The logits of the last stage's rank, on all ranks of the pipeline and on all that replicate the tokens.
+  Tensor shared_logits(Context& ctx, Tensor logits, const SequenceLayout& layout) const;
 
   TransformerConfig config_;
-  ProcessGroup tensor_group_, pipeline_group_, metric_group_, data_group_;
-  bool sequence_parallel_;
+  ProcessGroup tensor_group_, pipeline_group_, metric_group_, data_group_, replica_group_;
+  bool sequence_parallel_, replicates_tokens_;
+  StagePlacement placement_;
   int mtp_stage_ = 0;  // the virtual stage with the layers for further tokens; their number without
   RopeTables rope_;
   std::vector<std::unique_ptr<GptStage>> stages_;

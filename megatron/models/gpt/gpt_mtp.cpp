@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/models/gpt/gpt_stage.h"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/add.h"
 #include "megatron/ops/masked_sum.h"
@@ -118,14 +117,17 @@ Tensor GptStage::decode(Context& ctx, Tensor hidden, const Batch& batch) const {
   return decode_range(ctx, std::move(hidden), 0, layers_.size(), batch);
 }
 
-Tensor GptStage::decode(Context& ctx, Tensor hidden, const SequenceLayout& layout, const LayerStates* states) const {
+Tensor GptStage::infer(Context& ctx, const Tensor& input, const SequenceLayout& layout,
+                       std::span<const std::unique_ptr<LayerState>> states) const {
+  Tensor hidden = stage_.has_embedding ? embed(ctx, input, layout) : input;
   LayerInputs inputs = inputs_of(layout);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    if (states) inputs.state = (*states)[i].get();
+    if (!states.empty()) inputs.state = states[i].get();
     inputs.rope = rope_of(i);
     hidden = layers_[i]->forward(ctx, hidden, inputs);
   }
-  return hidden;
+  if (stage_.has_head) return head_logits(ctx, hidden);
+  return final_layernorm_ ? final_layernorm_->forward(ctx, hidden) : hidden;
 }
 
 LayerStates GptStage::make_states(const Context& ctx, const LayerStateSizes& sizes) const {
@@ -162,8 +164,9 @@ Tensor GptStage::losses_of(Context& ctx, const Tensor& normed, const Tensor& lab
 
 Tensor GptStage::head_logits(Context& ctx, const Tensor& hidden) const {
   const PlaceScope place(ctx, "output_layer");
+  const Tensor normed = final_layernorm_ ? final_layernorm_->forward(ctx, hidden) : hidden;
   const Tensor part = linear_with_communication(
-      ctx, head_input(ctx, final_layernorm_->forward(ctx, hidden)), output_weight(), nullptr, tensor_group_,
+      ctx, head_input(ctx, normed), output_weight(), nullptr, tensor_group_,
       {.kind = sequence_parallel_ ? LinearCommunication::kGatherInput : LinearCommunication::kCopyInput});
   const Tensor logits = gather_from_tensor_model_parallel_region(ctx, part, tensor_group_);
   const std::optional<double>& cap = config_.final_logit_softcapping;
@@ -202,15 +205,20 @@ void GptStage::append_layers(const Batches& batches, Chunk& chunk) const {
 }
 
 void GptStage::append_parts(const Batches& batches, size_t layer, Chunk& chunk) const {
+  const OffloadChoice whole_layer{.offloads = stage_.first_layer + static_cast<int64_t>(layer) <
+                                              config_.cpu_offloading_num_layers};
   for (LayerPart& part : layers_[layer]->parts())
-    chunk.push_back(
-        {.name = fmt::format("layer {} {}", stage_.first_layer + static_cast<int64_t>(layer), part.name),
-         .parameters = std::move(part.parameters),
-         .forward = [this, batches, layer, forward = std::move(part.forward)](Context& ctx, const Payload& in, int m) {
-           LayerInputs inputs = inputs_of(batches(m));
-           inputs.rope = rope_of(layer);
-           return forward(ctx, in, inputs);
-         }});
+    chunk.push_back({.name = fmt::format("layer {} {}", stage_.first_layer + static_cast<int64_t>(layer), part.name),
+                     .parameters = std::move(part.parameters),
+                     .forward =
+                         [this, batches, layer, whole_layer, forward = std::move(part.forward)](
+                             Context& ctx, const Payload& in, int m) {
+                           const OffloadScope scope(ctx, whole_layer);
+                           LayerInputs inputs = inputs_of(batches(m));
+                           inputs.rope = rope_of(layer);
+                           return forward(ctx, in, inputs);
+                         },
+                     .offloads = config_.offloads_activations()});
 }
 
 Segment GptStage::recomputed_segment(const Batches& batches, size_t first, size_t end) const {

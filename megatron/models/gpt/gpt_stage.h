@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -47,9 +48,12 @@ class GptStage : public Module {
   // Hidden states are [s, b, h] ([s/tp, b, h] under sequence parallelism).
   /// The embedding, on the first stage.
   Tensor embed(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const;
-  /// Runs the stage's layers over a batch, or over tokens that are generated. @param states  one a layer, or null.
+  /// Runs the stage's layers over a batch.
   Tensor decode(Context& ctx, Tensor hidden, const Batch& batch) const;
-  Tensor decode(Context& ctx, Tensor hidden, const SequenceLayout& layout, const LayerStates* states) const;
+  /// The stage in generation. @param input  tokens [s, b] on the first stage, the hidden states of the stage before on
+  /// others. @param states  one a layer, or none. @return the hidden states for the next stage, or logits.
+  Tensor infer(Context& ctx, const Tensor& input, const SequenceLayout& layout,
+               std::span<const std::unique_ptr<LayerState>> states) const;
   LayerStates make_states(const Context& ctx, const LayerStateSizes& sizes) const;
   /// On the last stage: losses [s, b] of every token, or logits [s, b, padded vocabulary], whole on every tensor rank.
   Tensor head_losses(Context& ctx, const Tensor& hidden, const Tensor& labels) const;
@@ -61,6 +65,7 @@ class GptStage : public Module {
   /// forward, and again by recompute.
   Chunk segments(const Batches& batches) const;
 
+  size_t num_layers() const { return layers_.size(); }
   const StageLayers& layers() const { return stage_; }
   /// The mixtures of experts of the layers, those for further tokens included.
   std::vector<MoeLayer*> experts() const;

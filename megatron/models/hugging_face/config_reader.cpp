@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
@@ -9,6 +10,9 @@
 
 namespace megatron::hugging_face {
 namespace {
+
+/// Up to here a double holds every whole number.
+constexpr double kLargestExactInteger = 9007199254740992;  // 2^53
 
 /// Keys of any model that do not change what it computes: names, special tokens, outputs, defaults of generation.
 constexpr std::string_view kWithoutEffect[] = {"architectures",
@@ -98,8 +102,10 @@ const Json& ConfigReader::at(std::string_view key) {
 int64_t ConfigReader::integer(std::string_view key, int64_t otherwise) {
   const Json& value = at(key);
   if (value.is_null()) return otherwise;
-  if (value.is_number_integer()) return value.get<int64_t>();
-  reject("{} is {}, which is no whole number", key, value.dump());
+  const bool fits =
+      !value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
+  if (value.is_number_integer() && fits) return value.get<int64_t>();
+  reject("{} is {}, which is no whole number of 64 bits", key, value.dump());
   return otherwise;
 }
 
@@ -113,8 +119,9 @@ double ConfigReader::number(std::string_view key, double otherwise) {
 
 int64_t ConfigReader::integer_number(std::string_view key, double otherwise) {
   const double value = number(key, otherwise);
-  if (value != std::floor(value)) reject("{} is {}; supported: whole numbers", key, value);
-  return static_cast<int64_t>(value);
+  if (value == std::floor(value) && std::abs(value) <= kLargestExactInteger) return static_cast<int64_t>(value);
+  reject("{} is {}; supported: whole numbers up to 2^53", key, value);
+  return 0;
 }
 
 bool ConfigReader::flag(std::string_view key, bool otherwise) {

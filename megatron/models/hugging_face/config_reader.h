@@ -22,7 +22,7 @@ class ConfigReader {
   /// The value of a key, which counts as read; null where the key is missing.
   const Json& at(std::string_view key);
   bool has(std::string_view key) { return !at(key).is_null(); }
-  /// Whether the key is there; its value may be null.
+  /// Says whether the key is there; its value may be null.
   bool names(std::string_view key) const { return config_.contains(key); }
   int64_t integer(std::string_view key, int64_t otherwise);
   double number(std::string_view key, double otherwise);

@@ -5,7 +5,7 @@
 namespace megatron::hugging_face {
 namespace {
 
-/// Whether `block` is absent or two whole numbers above 0.
+/// Says whether `block` is absent or two whole numbers above 0.
 bool are_block_sizes(const Json& block) {
   if (block.is_null()) return true;
   const auto is_size = [](const Json& size) { return size.is_number_integer() && size.get<int64_t>() > 0; };

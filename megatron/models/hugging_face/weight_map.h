@@ -31,7 +31,7 @@ struct WeightPiece {
   int64_t step = 1;                        ///< rows of the parameter are so many rows (columns if transposed) apart
   std::optional<LeadingPlace> stack = {};  ///< on a first axis of the Hugging Face tensor, over experts
 
-  /// Whether neighbouring elements of a row of the parameter, and its rows, are neighbours in the tensor too.
+  /// Says whether neighbouring elements of a row of the parameter, and its rows, are neighbours in the tensor too.
   bool is_box() const { return !is_transposed && step == 1; }
 };
 /// The smallest box of the Hugging Face tensor with the elements of `part`, a box of the parameter within piece.here.

@@ -102,7 +102,7 @@ void copy_piece(const std::byte* parameter, const Shape& parameter_shape, const 
   });
 }
 
-/// Whether the tensor has the bytes of one parameter in their order.
+/// Says whether the tensor has the bytes of one parameter in their order.
 bool is_whole_parameter(const TensorParts& tensor) {
   if (tensor.parts.size() != 1) return false;
   const auto& [parameter, piece] = tensor.parts.front();

@@ -247,6 +247,37 @@ TEST(TensorParallelGpt, SplitWeightGradientsAndOffloadGiveTheSameBits) {
     }
 }
 
+/// The most bytes that the step has held at once.
+int64_t peak_bytes(const StepResult& result) {
+  int64_t live = 0, peak = 0;
+  for (const Arena::Event& event : result.events) {
+    live += event.bytes;
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
+TEST(TensorParallelGpt, UpProjectionsOfLatentAttentionThatAreRepeatedGiveTheSameBitsInLessMemory) {
+  for (TransformerConfig config : {deepseek_style(8, 5), deepseek_style(8, std::nullopt)})
+    for (const bool sequence_parallel : {false, true}) {
+      TensorParallelCase c{.config = config, .num_ranks = 4, .sequence_parallel = sequence_parallel, .s = 12};
+      const StepResult plain = run_step(c, {});
+      c.config.recompute_granularity = RecomputeGranularity::kSelective;
+      for (const std::vector<RecomputeModule>& modules :
+           {std::vector{RecomputeModule::kMlaUpProj},
+            std::vector{RecomputeModule::kMlaUpProj, RecomputeModule::kCoreAttn, RecomputeModule::kLayerNorm}}) {
+        c.config.recompute_modules = modules;
+        const StepResult repeated = run_step(c, {});
+        EXPECT_EQ(repeated.loss, plain.loss);
+        EXPECT_EQ(repeated.gradients, plain.gradients);
+        EXPECT_LT(peak_bytes(repeated), peak_bytes(plain));
+        EXPECT_EQ(meta_events(c, 0), repeated.events);
+      }
+      c.weight_gradient = WeightGradient::kSplit;
+      EXPECT_EQ(run_step(c, {}).gradients, plain.gradients);
+    }
+}
+
 void expect_recompute_gives_the_same_bits(const TransformerConfig& config_of_plain) {
   for (const bool sequence_parallel : {false, true}) {
     const TensorParallelCase plain{
