@@ -1,7 +1,5 @@
 #include "megatron/autograd/parameter.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/random_fill.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/random_fill.h"
 
@@ -21,13 +19,29 @@ Tensor part_of(const Tensor& tensor, const Box& box) {
 
 Parameter::Parameter(const Context& ctx, ParameterOptions options)
     : options_(std::move(options)),
-      value_(
-          ctx.empty(options_.name, options_.shard.local_shape(options_.place), options_.dtype, MemoryUse::kWeights)) {}
+      shape_(options_.shard.local_shape(options_.place)),
+      value_(ctx.empty(options_.name, shape_, options_.dtype, MemoryUse::kWeights)) {}
 
 Tensor& Parameter::value() {
   if (before_read) before_read();
   require(num_leases_ == 0, "[Parameter] {} is written while {} leases read it.", name(), num_leases_);
+  is_set_ = true;
   return value_;
+}
+
+void Parameter::release_unset() {
+  if (!is_set_) value_ = Tensor();
+}
+
+void Parameter::move_to(const Context& ctx, Tensor place) {
+  require<ShapeError>(place.shape() == shape() && place.dtype() == dtype(),
+                      "[Parameter] {} of shape {} and dtype {} cannot move to {} of {}.", name(), shape(), dtype(),
+                      place.shape(), place.dtype());
+  require(num_leases_ == 0, "[Parameter] {} is moved while {} leases read it.", name(), num_leases_);
+  if (is_set_)
+    launch(ctx, {.name = "copy"},
+           [&](auto& stream) { kernels::copy(stream, {.x = std::as_const(value_).view(), .y = place.view()}); });
+  value_ = std::move(place);
 }
 
 void Parameter::set_main_grad(Tensor gradient) {

@@ -80,12 +80,12 @@ class Parameter {
   /// Path of the layer that owns it: the name without its last component.
   std::string_view module() const { return std::string_view(name()).substr(0, name().rfind('.')); }
   const ParameterOptions& options() const { return options_; }
-  const Shape& shape() const { return value_.shape(); }  // of this rank's shard
+  const Shape& shape() const { return shape_; }  // of this rank's shard
   /// The shard as boxes of the whole tensor.
   std::vector<ShardBox> boxes() const { return shard_boxes(options_.shard, options_.place); }
   /// The name of its tensor in checkpoints.
   const std::string& stored_key() const { return options_.stored.key.empty() ? options_.name : options_.stored.key; }
-  DType dtype() const { return value_.dtype(); }
+  DType dtype() const { return options_.dtype; }
   bool is_trainable() const { return options_.is_trainable; }
 
   WeightLease acquire(const Context&) {
@@ -100,6 +100,10 @@ class Parameter {
     if (before_read) before_read();
     return value_;
   }
+  /// Gives back the memory of values that nobody has set yet: until move_to() there are none.
+  void release_unset();
+  /// Where the values lie from now on; those that have been set are copied.
+  void move_to(const Context& ctx, Tensor place);
   /// Gradient of the shard, in the buffer's dtype; undefined without a buffer.
   Tensor& main_grad() { return main_grad_; }
   void set_main_grad(Tensor gradient);
@@ -126,7 +130,9 @@ class Parameter {
   void settle(const Context& ctx);
 
   ParameterOptions options_;
+  Shape shape_;
   Tensor value_, main_grad_;
+  bool is_set_ = false;  // somebody could write the values
   int num_leases_ = 0, open_segments_ = 0, num_uses_ = 0;
   bool is_written_ = false, is_ready_ = false;
 };

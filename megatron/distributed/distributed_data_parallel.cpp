@@ -29,6 +29,11 @@ DistributedDataParallel::DistributedDataParallel(const Context& ctx, const std::
                                                  const ProcessGroupCollection& groups,
                                                  const DistributedDataParallelConfig& config)
     : ctx_(ctx), groups_(groups), config_(config) {
+  // Buffers take the place of all weights that are not set yet, where else they would leave a gap.
+  if (config_.use_distributed_optimizer)
+    for (const std::vector<Parameter*>& chunk : chunks)
+      for (Parameter* parameter : chunk)
+        if (parameter->is_trainable()) parameter->release_unset();
   std::vector<OrderedGroup> ordered;
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk) add_chunk(chunks, chunk, ordered);
   const std::set<Parameter*> different(parameters_.begin(), parameters_.end());

@@ -4,7 +4,6 @@
 #include <map>
 #include <vector>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

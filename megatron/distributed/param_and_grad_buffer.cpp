@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {
@@ -36,7 +35,7 @@ ParamAndGradBuffer::ParamAndGradBuffer(const Context& ctx, BufferPlan plan, cons
                                        bool with_params)
     : plan_(std::move(plan)) {
   for (size_t number : plan_.parameters) parameters_.push_back(chunk[number]);
-  if (with_params) move_weights(ctx);  // first: weights are there twice meanwhile, gradients are larger
+  if (with_params) move_weights(ctx);  // first: weights that are set are there twice meanwhile, and gradients are larger
   grads_ = zeros(ctx, "main_grads", layout().num_elements(), plan_.grad_dtype, MemoryUse::kGradients);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const ElementRange& range = layout().slots[i].range;
@@ -48,11 +47,7 @@ void ParamAndGradBuffer::move_weights(const Context& ctx) {
   params_ = zeros(ctx, "params", layout().num_elements(), plan_.param_dtype, MemoryUse::kWeights);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const ElementRange& range = layout().slots[i].range;
-    Tensor place = params_.slice(0, range.begin, range.size()).reshape(parameters_[i]->shape());
-    launch(ctx, {.name = "copy"}, [&](auto& stream) {
-      kernels::copy(stream, {.x = std::as_const(*parameters_[i]).value().view(), .y = place.view()});
-    });
-    parameters_[i]->value() = std::move(place);
+    parameters_[i]->move_to(ctx, params_.slice(0, range.begin, range.size()).reshape(parameters_[i]->shape()));
   }
 }
 

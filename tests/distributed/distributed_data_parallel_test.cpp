@@ -297,6 +297,40 @@ TEST(DistributedDataParallel, MetaRunHasTheLogAndTheMessagesOfTheRealRun) {
   }
 }
 
+/// Where weights were there twice, what is left in their first place has the size of no gradient.
+TEST(DistributedDataParallel, WeightsThatNobodyHasSetAreThereOnce) {
+  for (const bool is_set : {false, true})
+    run_ranks(2, [&](RankContext& rank) {
+      TestDevice test(DeviceKind::kCpu, 1);
+      const Context ctx = test.context();
+      const ProcessGroupCollection groups = ProcessGroupCollection::make(rank.world, ParallelLayout({.world_size = 2}));
+      std::vector<std::unique_ptr<Parameter>> own;
+      std::vector<Parameter*> all;
+      int64_t bytes = 0;
+      for (const int64_t rows : {1000, 3000, 2000}) {
+        own.push_back(std::make_unique<Parameter>(
+            ctx, ParameterOptions{.name = std::to_string(rows), .shard = ShardSpec::whole({rows, 8})}));
+        all.push_back(own.back().get());
+        if (is_set) fill_uniform(ctx, own.back()->value(), own.back()->name());
+        bytes += rows * 8 * 4;
+      }
+      own.push_back(std::make_unique<Parameter>(
+          ctx, ParameterOptions{.name = "frozen", .shard = ShardSpec::whole({10}), .is_trainable = false}));
+      all.push_back(own.back().get());
+      const DistributedDataParallel ddp(ctx, {all}, groups, {.use_distributed_optimizer = true});
+      const int64_t peak = test.device.arena.amount(MemoryUse::kWeights).peak;
+      EXPECT_GE(peak, is_set ? 2 * bytes : bytes);
+      EXPECT_LE(peak, (is_set ? 2 * bytes : bytes) + 4096);
+      for (Parameter* parameter : all) {
+        ASSERT_NE(std::as_const(*parameter).value().view().data, nullptr) << parameter->name();
+        Tensor expected = ctx.empty_like("expected", std::as_const(*parameter).value());
+        fill_uniform(ctx, expected, parameter->name());
+        if (!is_set || !parameter->is_trainable()) continue;
+        EXPECT_EQ(values_of(std::as_const(*parameter).value()), values_of(expected));
+      }
+    });
+}
+
 TEST(DistributedDataParallel, FinishingOutOfOrderIsRefusedAndSaysWhatIsMissing) {
   using ::testing::HasSubstr;
   using ::testing::ThrowsMessage;
