@@ -1,6 +1,5 @@
 #include "megatron/ops/absorbed_heads.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/matmul/matmul.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/matmul.h"

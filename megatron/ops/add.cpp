@@ -1,6 +1,5 @@
 #include "megatron/ops/add.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/rows.h"
 

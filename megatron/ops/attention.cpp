@@ -1,6 +1,5 @@
 #include "megatron/ops/attention.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/attention_passes.h"
 #include "megatron/ops/rows.h"

@@ -1,6 +1,5 @@
 #include "megatron/ops/bias_dropout_add.h"
 
-#include "megatron/kernels/cuda/dropout.h"
 #include "megatron/kernels/dropout.h"
 #include "megatron/ops/rows.h"
 

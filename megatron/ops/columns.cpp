@@ -2,7 +2,6 @@
 
 #include <initializer_list>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

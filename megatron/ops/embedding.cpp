@@ -1,6 +1,6 @@
 #include "megatron/ops/embedding.h"
 
-#include "megatron/kernels/cuda/embedding.h"
+#include "megatron/kernels/embedding.h"
 namespace megatron {
 namespace {
 

@@ -1,8 +1,7 @@
 #include "megatron/ops/latent_heads.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/rope.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/kernels/rope.h"
 #include "megatron/kernels/sum_heads.h"
 #include "megatron/ops/rows.h"
 

@@ -1,7 +1,5 @@
 #include "megatron/ops/layer_norm.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/layer_norm.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/layer_norm.h"
 #include "megatron/ops/rows.h"

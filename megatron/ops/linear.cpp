@@ -1,7 +1,6 @@
 #include "megatron/ops/linear.h"
 
 #include "megatron/kernels/column_sum.h"
-#include "megatron/kernels/cuda/column_sum.h"
 #include "megatron/kernels/cuda/matmul/matmul.h"
 #include "megatron/kernels/matmul.h"
 #include "megatron/ops/rows.h"
@@ -74,26 +73,33 @@ void linear_dgrad_into(const Context& ctx, const Tensor& dy, ConstView weight, T
 }
 
 void linear_wgrad(const Context& ctx, const Tensor& dy, const Tensor& x, Parameter& weight, Parameter* bias) {
-  const Tensor dy_matrix = as_matrix(dy);
   if (weight.is_trainable()) {
     const GradTarget dw = weight.grad_target(ctx);
     multiply(ctx, "linear.dw.workspace",
-             {.a = dy_matrix.view(),
+             {.a = as_matrix(dy).view(),
               .b = as_matrix(x).view(),
               .c = dw.view,
               .transpose_a = true,
               .accumulate = dw.accumulate});
   }
-  if (bias && bias->is_trainable()) {
-    const GradTarget db = bias->grad_target(ctx);
-    const int64_t workspace_bytes =
-        kernels::column_sum_workspace_bytes(dy_matrix.size(0), dy_matrix.size(1), dy.dtype());
-    Tensor workspace = ctx.workspace("linear.db.workspace", workspace_bytes);
-    launch(ctx, {.name = "column_sum", .shape = &dy_matrix.shape()}, [&](auto& stream) {
-      kernels::column_sum(
-          stream, {.x = dy_matrix.view(), .out = db.view, .accumulate = db.accumulate, .workspace = workspace.view()});
-    });
-  }
+  if (bias) linear_bias_grad(ctx, dy, *bias);
+}
+
+void linear_wgrad_into(const Context& ctx, const Tensor& dy, const Tensor& x, Tensor dw) {
+  multiply(ctx, "linear.dw.workspace",
+           {.a = as_matrix(dy).view(), .b = as_matrix(x).view(), .c = dw.view(), .transpose_a = true});
+}
+
+void linear_bias_grad(const Context& ctx, const Tensor& dy, Parameter& bias) {
+  if (!bias.is_trainable()) return;
+  const Tensor dy_matrix = as_matrix(dy);
+  const GradTarget db = bias.grad_target(ctx);
+  const int64_t workspace_bytes = kernels::column_sum_workspace_bytes(dy_matrix.size(0), dy_matrix.size(1), dy.dtype());
+  Tensor workspace = ctx.workspace("linear.db.workspace", workspace_bytes);
+  launch(ctx, {.name = "column_sum", .shape = &dy_matrix.shape()}, [&](auto& stream) {
+    kernels::column_sum(
+        stream, {.x = dy_matrix.view(), .out = db.view, .accumulate = db.accumulate, .workspace = workspace.view()});
+  });
 }
 
 Tensor linear(Context& ctx, const Tensor& x, Parameter& weight, Parameter* bias) {

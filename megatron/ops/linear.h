@@ -26,5 +26,9 @@ Tensor linear_dgrad(const Context& ctx, const Tensor& dy, ConstView weight);
 void linear_dgrad_into(const Context& ctx, const Tensor& dy, ConstView weight, Tensor dx);
 /// main_grad of weight (+)= dy^T x, and of bias (+)= column sums of dy; frozen or null ones are left out.
 void linear_wgrad(const Context& ctx, const Tensor& dy, const Tensor& x, Parameter& weight, Parameter* bias);
+/// dw = dy^T x in the caller's memory, of the dtype of x or float32.
+void linear_wgrad_into(const Context& ctx, const Tensor& dy, const Tensor& x, Tensor dw);
+/// main_grad of bias (+)= column sums of dy; nothing if it is frozen.
+void linear_bias_grad(const Context& ctx, const Tensor& dy, Parameter& bias);
 
 }  // namespace megatron

@@ -1,7 +1,5 @@
 #include "megatron/ops/masked_sum.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/masked_sum.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/masked_sum.h"
 

@@ -1,6 +1,5 @@
 #include "megatron/ops/move_rows.h"
 
-#include "megatron/kernels/cuda/gather_rows.h"
 #include "megatron/kernels/gather_rows.h"
 
 namespace megatron {

@@ -2,7 +2,6 @@
 
 #include <optional>
 
-#include "megatron/kernels/cuda/rms_norm.h"
 #include "megatron/kernels/rms_norm.h"
 #include "megatron/ops/rows.h"
 

@@ -3,9 +3,8 @@
 #include <array>
 
 #include "megatron/core/copy.h"
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/rope.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/kernels/rope.h"
 #include "megatron/ops/rows.h"
 
 namespace megatron {

@@ -19,6 +19,12 @@ inline void require_columns(std::string_view op, const Tensor& x, const Paramete
                       weight.name(), weight.shape(), x.size(-1));
 }
 
+inline void require_row_weights(std::string_view op, const Tensor& x, const Tensor& weights) {
+  require<ShapeError>(x.shape().rank() == 2 && weights.shape() == Shape{x.size(0)},
+                      "[{}] weights of shape {} for rows of shape {}: there is one for each row.", op, weights.shape(),
+                      x.shape());
+}
+
 /// Checks two operands with the same rows: both unbounded, or bounded by the same count in device memory. The kernel
 /// takes the number of rows from one of them.
 inline void require_same_extent(std::string_view op, const Tensor& a, const Tensor& b) {

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {
@@ -36,7 +35,7 @@ struct SplitQkvNode final : Node {
     }
     grad_in[0] = std::move(dmixed);
   }
-  /// Whether the three are the views of one tensor of the shape of the projection.
+  /// Says whether the three are the views of one tensor of the shape of the projection.
   bool are_packed(std::span<const Tensor> grads) const {
     if (heads.has_gates) return false;
     for (const Tensor& grad : grads)

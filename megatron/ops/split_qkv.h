@@ -32,7 +32,7 @@ struct MixedHeads {
   int64_t head_size(const Tensor& mixed) const;
 };
 
-/// Whether the parts get memory of their own, or are views, which keep the whole projection alive.
+/// Says whether the parts get memory of their own, or are views, which keep the whole projection alive.
 enum class QkvParts { kCopies, kViews };
 
 /// @param mixed  [s, b, g * group_size * d], floating. Nothing is saved.

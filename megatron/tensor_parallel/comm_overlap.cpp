@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/tensor_parallel/collectives.h"
 

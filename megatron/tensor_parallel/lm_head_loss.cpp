@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "megatron/kernels/cross_entropy.h"
-#include "megatron/kernels/cuda/cross_entropy.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/soft_cap.h"
 #include "megatron/ops/linear.h"

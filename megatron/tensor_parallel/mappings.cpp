@@ -1,6 +1,5 @@
 #include "megatron/tensor_parallel/mappings.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/rows.h"
 #include "megatron/tensor_parallel/collectives.h"

@@ -35,17 +35,11 @@ DotProductAttention::DotProductAttention(const ModuleContext& context, int64_t l
     : layer_number_(layer_number),
       num_heads_(context.config.num_attention_heads),
       is_recomputed_(context.config.recomputes(RecomputeModule::kCoreAttn)),
+      offload_(context.config.offload_of(OffloadModule::kCoreAttn)),
       path_(context.path),
       context_(context.config.cp_comm_type_of(layer_number),
                {.cp = context.groups.cp, .levels = context.groups.hcp, .dynamic = context.groups.hybrid_dp_cp}) {
   const TransformerConfig& config = context.config;
-  require<NotSupported>(!config.attn_logit_softcapping || context.ctx.device.kind() != DeviceKind::kCuda,
-                        "[DotProductAttention] --attn-logit-softcapping {} runs on CPUs alone in this version. Give "
-                        "--device cpu; --final-logit-softcapping runs on GPUs.",
-                        config.attn_logit_softcapping.value_or(0));
-  require<NotSupported>(!config.finds_max_attention_logits() || context.ctx.device.kind() != DeviceKind::kCuda,
-                        "[DotProductAttention] the largest logits of --log-max-attention-logit and --qk-clip are found "
-                        "on CPUs alone in this version. Give --device cpu, or leave the flag out.");
   // Megatron's query-key layer scaling divides scores by the layer number and multiplies back inside the softmax; it
   // keeps fp16 scores finite. Scores are fp32 here, so it has nothing to do.
   options_.scale = scale;
@@ -77,6 +71,7 @@ Tensor DotProductAttention::max_logits(const Context& ctx, const LayerInputs& in
 Tensor DotProductAttention::forward(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
                                     const LayerInputs& inputs, bool packs_gradients) const {
   const SequenceLayout& layout = inputs.layout;
+  const OffloadScope scope(ctx, offload_);
   AttentionOptions options = options_;
   options.packs_gradients = packs_gradients;
   options.max_logits = max_logits(ctx, inputs);

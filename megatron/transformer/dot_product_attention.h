@@ -30,6 +30,7 @@ class DotProductAttention : public Module {
 
   int64_t layer_number_, num_heads_;  // heads of all ranks
   bool is_recomputed_;
+  OffloadChoice offload_;
   std::string path_;
   AttentionOptions options_;
   ContextAttention context_;

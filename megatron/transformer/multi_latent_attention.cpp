@@ -1,7 +1,11 @@
 #include "megatron/transformer/multi_latent_attention.h"
 
 #include <cmath>
+#include <memory>
+#include <optional>
+#include <utility>
 
+#include "megatron/autograd/recompute.h"
 #include "megatron/ops/absorbed_heads.h"
 #include "megatron/ops/columns.h"
 #include "megatron/tensor_parallel/mappings.h"
@@ -29,7 +33,10 @@ MultiLatentAttention::MultiLatentAttention(const ModuleContext& context, int64_t
       kv_lora_rank_(context.config.mla->kv_lora_rank),
       dtype_(context.config.params_dtype),
       tensor_group_(context.groups.tp),
-      sequence_parallel_(context.sequence_parallel) {
+      sequence_parallel_(context.sequence_parallel),
+      recomputes_up_projections_(context.config.recomputes(RecomputeModule::kMlaUpProj)),
+      offload_of_qkv_linear_(context.config.offload_of(OffloadModule::kQkvLinear)),
+      offload_of_attn_proj_(context.config.offload_of(OffloadModule::kAttnProj)) {
   register_module(core_attention_, std::make_unique<DotProductAttention>(context.at("core_attention"), layer_number,
                                                                          softmax_scale(context.config)));
   register_projections(context);
@@ -103,16 +110,47 @@ std::unique_ptr<LayerState> MultiLatentAttention::make_state(const Context& ctx,
   return std::make_unique<KeyValueCache>(ctx, keys, values, dtype_);
 }
 
+Tensor MultiLatentAttention::queries(Context& ctx, const Tensor& latent, const RopeTable& rope,
+                                     const SequenceLayout& layout) const {
+  const ColumnParallelLinear& up = linear_q_proj_ ? *linear_q_proj_ : *linear_q_up_proj_;
+  return latent_query(ctx, up.forward(ctx, latent), sizes_, rope, layout);
+}
+
 Tensor MultiLatentAttention::query_of(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
-  Tensor heads;
-  if (linear_q_proj_) {
-    heads = linear_q_proj_->forward(ctx, x);
-  } else {
-    Tensor latent = linear_q_down_proj_->forward(ctx, x);
-    if (q_layernorm_) latent = q_layernorm_->forward(ctx, latent);
-    heads = linear_q_up_proj_->forward(ctx, latent);
-  }
-  return latent_query(ctx, heads, sizes_, *inputs.rope, inputs.layout);
+  Tensor latent = x;
+  if (linear_q_down_proj_) latent = linear_q_down_proj_->forward(ctx, x);
+  if (q_layernorm_) latent = q_layernorm_->forward(ctx, latent);
+  const Tensor query = queries(ctx, latent, *inputs.rope, inputs.layout);
+  if (recomputes_up_projections_)
+    megatron::recompute_when_saved(ctx, query, latent,
+                                   [this, rope = *inputs.rope, layout = inputs.layout](Context& c, const Tensor& from) {
+                                     return queries(c, from, rope, layout);
+                                   });
+  return query;
+}
+
+KeyValue MultiLatentAttention::keys_and_values(Context& ctx, const Latents& latents, const RopeTable& rope,
+                                               const SequenceLayout& layout) const {
+  return latent_key_value(ctx, up_projected(ctx, latents.latent), latents.shared, sizes_, rope, layout);
+}
+
+void MultiLatentAttention::recompute_when_saved(Context& ctx, const KeyValue& heads, const Latents& latents,
+                                                const LayerInputs& inputs) const {
+  if (!ctx.tape) return;
+  // One projection makes both: the first that is asked for is computed, and the other one waits until it is taken.
+  struct Saved {
+    SavedTensor latent, shared;
+    KeyValue again;
+  };
+  const auto saved = std::make_shared<Saved>(
+      Saved{.latent = SavedTensor(ctx, latents.latent), .shared = SavedTensor(ctx, latents.shared), .again = {}});
+  const auto taken = [this, saved, rope = *inputs.rope, layout = inputs.layout](Context& c, Tensor KeyValue::*part) {
+    if (!(saved->again.*part).defined())
+      saved->again = keys_and_values(c, {.latent = saved->latent.get(c), .shared = saved->shared.get(c)}, rope, layout);
+    return std::exchange(saved->again.*part, {});
+  };
+  ctx.tape->set_rematerialization(heads.key.slot, [taken](Context& c) { return taken(c, &KeyValue::key); });
+  ctx.tape->set_rematerialization(heads.value.slot, [taken](Context& c) { return taken(c, &KeyValue::value); });
 }
 
 MultiLatentAttention::Latents MultiLatentAttention::latents_of(Context& ctx, const Tensor& x) const {
@@ -123,10 +161,15 @@ MultiLatentAttention::Latents MultiLatentAttention::latents_of(Context& ctx, con
                                           : copy_to_tensor_model_parallel_region(ctx, parts.second, tensor_group_)};
 }
 
+Tensor MultiLatentAttention::up_projected(Context& ctx, const Tensor& latent) const {
+  const OffloadScope scope(ctx, offload_of_qkv_linear_);
+  return linear_kv_up_proj_->forward(ctx, latent);
+}
+
 Tensor MultiLatentAttention::attend(Context& ctx, const Tensor& query, const Latents& latents,
                                     const LayerInputs& inputs, KeyValueCache* cache) const {
-  KeyValue heads = latent_key_value(ctx, linear_kv_up_proj_->forward(ctx, latents.latent), latents.shared, sizes_,
-                                    *inputs.rope, inputs.layout);
+  KeyValue heads = keys_and_values(ctx, latents, *inputs.rope, inputs.layout);
+  if (recomputes_up_projections_) recompute_when_saved(ctx, heads, latents, inputs);
   if (cache) {
     KeyValueCache::Filled filled = cache->append(ctx, heads.key, heads.value);
     heads = {std::move(filled.key), std::move(filled.value)};
@@ -158,10 +201,13 @@ Tensor MultiLatentAttention::attend_cached(Context& ctx, const Tensor& query, co
 
 BlockOutput MultiLatentAttention::forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
   require(inputs.rope != nullptr, "[MultiLatentAttention] the layer got no table of positions.");
+  std::optional<OffloadScope> scope(std::in_place, ctx, offload_of_qkv_linear_);
   const Tensor query = query_of(ctx, x, inputs);
   const Latents latents = latents_of(ctx, x);
+  scope.reset();
   const Tensor attended =
       inputs.state ? attend_cached(ctx, query, latents, inputs) : attend(ctx, query, latents, inputs, nullptr);
+  scope.emplace(ctx, offload_of_attn_proj_);
   return {linear_proj_->forward(ctx, attended), linear_proj_->bias()};
 }
 

@@ -36,7 +36,16 @@ class MultiLatentAttention : public Attention {
     Tensor shared;  // [s, b, rotated], before its rotation
   };
   Tensor query_of(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
+  /// Queries from their latent vectors, or from the input of the layer if they have none.
+  Tensor queries(Context& ctx, const Tensor& latent, const RopeTable& rope, const SequenceLayout& layout) const;
+  KeyValue keys_and_values(Context& ctx, const Latents& latents, const RopeTable& rope,
+                           const SequenceLayout& layout) const;
+  /// Lets attention save the latents instead of keys and values.
+  void recompute_when_saved(Context& ctx, const KeyValue& heads, const Latents& latents,
+                            const LayerInputs& inputs) const;
   Latents latents_of(Context& ctx, const Tensor& x) const;
+  /// Keys and values before their rotation.
+  Tensor up_projected(Context& ctx, const Tensor& latent) const;
   /// Attention over the keys and values of the new rows, and of the cache before them if there is one.
   Tensor attend(Context& ctx, const Tensor& query, const Latents& latents, const LayerInputs& inputs,
                 KeyValueCache* cache) const;
@@ -51,7 +60,8 @@ class MultiLatentAttention : public Attention {
   int64_t kv_lora_rank_;
   DType dtype_;
   ProcessGroup tensor_group_;
-  bool sequence_parallel_;
+  bool sequence_parallel_, recomputes_up_projections_;
+  OffloadChoice offload_of_qkv_linear_, offload_of_attn_proj_;
   std::unique_ptr<DotProductAttention> core_attention_;
   std::unique_ptr<RowParallelLinear> linear_proj_;
   std::unique_ptr<ColumnParallelLinear> linear_q_proj_;   // null with a latent of the queries

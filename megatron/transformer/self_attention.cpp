@@ -33,7 +33,9 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
       uses_rope_(!context.config.skips_rope(layer_number)),
       norms_across_heads_(context.config.qk_layernorm_across_heads),
       tensor_group_(context.groups.tp),
-      epsilon_(context.config.layernorm_epsilon) {
+      epsilon_(context.config.layernorm_epsilon),
+      offload_of_qkv_linear_(context.config.offload_of(OffloadModule::kQkvLinear)),
+      offload_of_attn_proj_(context.config.offload_of(OffloadModule::kAttnProj)) {
   const TransformerConfig& config = context.config;
   const int64_t d = config.kv_channels;
   num_groups_ = std::max<int64_t>(1, config.num_query_groups / context.groups.tp.size());  // neighbours may share one
@@ -121,11 +123,16 @@ QueryKeyValue SelfAttention::heads_of(Context& ctx, const Tensor& mixed, const L
   return x;
 }
 
+Tensor SelfAttention::mixed_of(Context& ctx, const Tensor& x) const {
+  const OffloadScope scope(ctx, offload_of_qkv_linear_);
+  return linear_qkv_->forward(ctx, x);
+}
+
 BlockOutput SelfAttention::forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
   // They are copies if something stands between projection and attention: views would keep the whole projection alive.
   const bool are_direct = num_heads_ == num_groups_ && !has_gate_ && !q_layernorm_ && !qk_l2_norm_ &&
                           !(inputs.rope && uses_rope_) && !inputs.state && !core_attention_->shares_sequences();
-  QueryKeyValue heads = heads_of(ctx, linear_qkv_->forward(ctx, x), inputs, are_direct);
+  QueryKeyValue heads = heads_of(ctx, mixed_of(ctx, x), inputs, are_direct);
   if (inputs.state) {
     KeyValueCache::Filled filled = state_as<KeyValueCache>(*inputs.state).append(ctx, heads.key, heads.value);
     heads.key = std::move(filled.key);
@@ -133,6 +140,7 @@ BlockOutput SelfAttention::forward(Context& ctx, const Tensor& x, const LayerInp
   }
   Tensor attended = core_attention_->forward(ctx, heads.query, heads.key, heads.value, inputs, are_direct);
   if (has_gate_) attended = sigmoid_gate(ctx, attended, heads.gate);
+  const OffloadScope scope(ctx, offload_of_attn_proj_);
   return {linear_proj_->forward(ctx, attended), linear_proj_->bias()};
 }
 

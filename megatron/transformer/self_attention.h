@@ -25,6 +25,8 @@ class SelfAttention : public Attention {
   /// Normalises over all heads of a token, those of other tensor-parallel ranks included.
   Tensor normalized_across_heads(Context& ctx, const Tensor& heads, const Norm& norm) const;
   /// Queries, keys, values and gates of the projection. With `are_direct` they are views of it.
+  /// Queries, keys and values of this rank in the order of the fused projection.
+  Tensor mixed_of(Context& ctx, const Tensor& x) const;
   QueryKeyValue heads_of(Context& ctx, const Tensor& mixed, const LayerInputs& inputs, bool are_direct) const;
 
   MixedHeads mixed_heads() const {
@@ -37,6 +39,7 @@ class SelfAttention : public Attention {
   bool has_gate_, qk_l2_norm_, uses_rope_, norms_across_heads_;
   ProcessGroup tensor_group_;
   double epsilon_;
+  OffloadChoice offload_of_qkv_linear_, offload_of_attn_proj_;
   std::unique_ptr<DotProductAttention> core_attention_;
   std::unique_ptr<RowParallelLinear> linear_proj_;
   std::unique_ptr<ColumnParallelLinear> linear_qkv_;

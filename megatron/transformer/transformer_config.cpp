@@ -124,4 +124,9 @@ bool TransformerConfig::recomputes(RecomputeModule module) const {
          std::find(recompute_modules.begin(), recompute_modules.end(), module) != recompute_modules.end();
 }
 
+OffloadChoice TransformerConfig::offload_of(OffloadModule module) const {
+  const bool is_named = std::find(offload_modules.begin(), offload_modules.end(), module) != offload_modules.end();
+  return {.offloads = fine_grained_activation_offloading && is_named, .min_elements = min_offloaded_tensor_size};
+}
+
 }  // namespace megatron

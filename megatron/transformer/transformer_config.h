@@ -10,6 +10,7 @@
 
 #include "megatron/context_parallel/cp_comm_type.h"
 #include "megatron/core/dtype.h"
+#include "megatron/core/offload_choice.h"
 #include "megatron/transformer/layer_kind.h"
 #include "megatron/transformer/layer_pattern.h"
 #include "megatron/transformer/mla_config.h"
@@ -29,7 +30,9 @@ enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
 enum class RecomputeGranularity { kNone, kSelective, kFull };
 enum class RecomputeMethod { kNone, kUniform, kBlock };
 /// What selective recompute drops in forward and computes again in backward.
-enum class RecomputeModule { kCoreAttn, kLayerNorm, kMlp, kMoe, kMoeAct, kSharedExperts };
+enum class RecomputeModule { kCoreAttn, kLayerNorm, kMlaUpProj, kMlp, kMoe, kMoeAct, kSharedExperts };
+/// What fine-grained offloading moves to the host: the values that this part of a layer saves for backward.
+enum class OffloadModule { kAttnNorm, kQkvLinear, kCoreAttn, kAttnProj, kMlpNorm, kExpertFc1, kMoeAct };
 /// gelu is the exact erf form; gelu_tanh is 0.5x(1+tanh(0.79788456x(1+0.044715x^2))); quick_gelu is x*sigmoid(1.702x);
 /// squared_relu is max(x,0)^2. With gated_linear_unit, silu gives SwiGLU, gelu_tanh GeGLU and quick_gelu quick-GeGLU.
 enum class ActivationFunc { kGelu, kGeluTanh, kQuickGelu, kSilu, kSquaredRelu };
@@ -56,6 +59,15 @@ constexpr auto names_of_enum(SoftmaxType) {
                                                                   {SoftmaxType::kOffByOne, "off-by-one"},
                                                                   {SoftmaxType::kLearnable, "learnable"}});
 }
+constexpr auto names_of_enum(OffloadModule) {
+  return std::to_array<std::pair<OffloadModule, std::string_view>>({{OffloadModule::kAttnNorm, "attn_norm"},
+                                                                    {OffloadModule::kQkvLinear, "qkv_linear"},
+                                                                    {OffloadModule::kCoreAttn, "core_attn"},
+                                                                    {OffloadModule::kAttnProj, "attn_proj"},
+                                                                    {OffloadModule::kMlpNorm, "mlp_norm"},
+                                                                    {OffloadModule::kExpertFc1, "expert_fc1"},
+                                                                    {OffloadModule::kMoeAct, "moe_act"}});
+}
 /// kNone has no name: it is the absence of the flag.
 constexpr auto names_of_enum(RecomputeGranularity) {
   return std::to_array<std::pair<RecomputeGranularity, std::string_view>>(
@@ -69,6 +81,7 @@ constexpr auto names_of_enum(RecomputeModule) {
   return std::to_array<std::pair<RecomputeModule, std::string_view>>(
       {{RecomputeModule::kCoreAttn, "core_attn"},
        {RecomputeModule::kLayerNorm, "layernorm"},
+       {RecomputeModule::kMlaUpProj, "mla_up_proj"},
        {RecomputeModule::kMlp, "mlp"},
        {RecomputeModule::kMoe, "moe"},
        {RecomputeModule::kMoeAct, "moe_act"},
@@ -180,6 +193,12 @@ struct TransformerConfig {
   int64_t recompute_num_layers = 0;  ///< full recompute: layers of a unit (uniform) or layers recomputed (block)
   std::vector<RecomputeModule> recompute_modules;  ///< selective recompute
 
+  // Values for backward in host memory
+  int64_t cpu_offloading_num_layers = 0;            ///< the first layers, whose values are
+  bool fine_grained_activation_offloading = false;  ///< those of the parts below are, in all layers
+  std::vector<OffloadModule> offload_modules;
+  int64_t min_offloaded_tensor_size = 1 << 20;  ///< elements; smaller values stay on the device
+
   /// @throw ConfigError listing every value that no model can be built with. Constructors of models call it.
   void validate() const;
   /// Whether layer `layer_number` (from 1) ignores window_size.
@@ -193,6 +212,10 @@ struct TransformerConfig {
   CpCommType cp_comm_type_of(int64_t layer_number) const;
   /// Whether selective recompute is on and covers `module`.
   bool recomputes(RecomputeModule module) const;
+  /// Whether any values for backward are in host memory until then.
+  bool offloads_activations() const { return cpu_offloading_num_layers > 0 || fine_grained_activation_offloading; }
+  /// Whether fine-grained offloading covers `module`.
+  OffloadChoice offload_of(OffloadModule module) const;
   /// True if queries and keys are rotated; latent attention always rotates a part of them.
   bool has_rotary_positions() const {
     return mla || position_embedding_type == PositionEmbeddingType::kRope ||

@@ -33,6 +33,8 @@ TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_n
       hidden_dropout_(context.config.hidden_dropout),
       residual_multiplier_(context.config.residual_multiplier),
       dtype_(context.config.params_dtype),
+      offload_of_attn_norm_(context.config.offload_of(OffloadModule::kAttnNorm)),
+      offload_of_mlp_norm_(context.config.offload_of(OffloadModule::kMlpNorm)),
       recomputes_norms_(context.config.recomputes(RecomputeModule::kLayerNorm)),
       recomputes_mlp_(context.config.recomputes(RecomputeModule::kMlp)),
       recomputes_moe_(context.config.recomputes(RecomputeModule::kMoe)),
@@ -97,20 +99,20 @@ std::unique_ptr<LayerState> TransformerLayer::make_state(const Context& ctx, con
 
 Tensor TransformerLayer::attention_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
   return residual_block(
-      ctx, hidden, {input_layernorm_.get(), post_self_attn_layernorm_.get()},
+      ctx, hidden, {input_layernorm_.get(), post_self_attn_layernorm_.get(), offload_of_attn_norm_},
       [&](Context& c, const Tensor& normed) { return self_attention_->forward(c, normed, inputs); }, attention_path_,
       inputs);
 }
 
 Tensor TransformerLayer::feed_forward_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
   return residual_block(
-      ctx, hidden, {pre_mlp_layernorm_.get(), post_mlp_layernorm_.get()},
+      ctx, hidden, {pre_mlp_layernorm_.get(), post_mlp_layernorm_.get(), offload_of_mlp_norm_},
       [&](Context& c, const Tensor& normed) { return feed_forward(c, normed, inputs); }, mlp_path_, inputs);
 }
 
 Tensor TransformerLayer::residual_block(Context& ctx, const Tensor& hidden, const BlockNorms& norms, const Block& block,
                                         std::string_view path, const LayerInputs& inputs) const {
-  const Tensor normed = norms.before ? normalized(ctx, *norms.before, hidden) : cast(ctx, hidden, dtype_);
+  const Tensor normed = norms.before ? normalized(ctx, norms, hidden) : cast(ctx, hidden, dtype_);
   const PlaceScope place(ctx, path.substr(0, path.rfind('.')));
   const BlockOutput out = block(ctx, normed);
   const Tensor output = norms.behind ? norms.behind->forward(ctx, out.output) : out.output;
@@ -118,7 +120,9 @@ Tensor TransformerLayer::residual_block(Context& ctx, const Tensor& hidden, cons
                           {.rate = hidden_dropout_, .path = path, .rows = inputs.rows});
 }
 
-Tensor TransformerLayer::normalized(Context& ctx, const Norm& norm, const Tensor& hidden) const {
+Tensor TransformerLayer::normalized(Context& ctx, const BlockNorms& norms, const Tensor& hidden) const {
+  const OffloadScope scope(ctx, norms.offload);
+  const Norm& norm = *norms.before;
   Tensor normed = norm.forward(ctx, hidden);
   if (recomputes_norms_)
     recompute_when_saved(ctx, normed, hidden, [&norm](Context& c, const Tensor& x) { return norm.forward(c, x); });

@@ -31,11 +31,12 @@ class TransformerLayer : public DecoderLayer {
   /// The norms around a block; each may be null.
   struct BlockNorms {
     const Norm *before, *behind;
+    OffloadChoice offload;  // of what the first one saves
   };
   /// residual + dropout(multiplier * norm(block(norm(hidden))) + bias).
   Tensor residual_block(Context& ctx, const Tensor& hidden, const BlockNorms& norms, const Block& block,
                         std::string_view path, const LayerInputs& inputs) const;
-  Tensor normalized(Context& ctx, const Norm& norm, const Tensor& hidden) const;
+  Tensor normalized(Context& ctx, const BlockNorms& norms, const Tensor& hidden) const;
   BlockOutput feed_forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
   Tensor expert_forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
   bool has_feed_forward() const { return mlp_ || moe_; }
@@ -43,6 +44,7 @@ class TransformerLayer : public DecoderLayer {
   int64_t layer_number_;
   double hidden_dropout_, residual_multiplier_;
   DType dtype_;
+  OffloadChoice offload_of_attn_norm_, offload_of_mlp_norm_;
   bool recomputes_norms_, recomputes_mlp_, recomputes_moe_;
   std::string attention_path_, mlp_path_;
   std::unique_ptr<Norm> input_layernorm_;  // null without attention, as the next, or without norms in front of blocks

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "tests/testing/logged_group.h"
 #include "tests/testing/rank_threads.h"
