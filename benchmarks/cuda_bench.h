@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/random_fill.h"
+#include "megatron/kernels/elementwise.h"
+#include "megatron/kernels/random_fill.h"
 
 namespace megatron::kernels {
 

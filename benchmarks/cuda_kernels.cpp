@@ -4,18 +4,18 @@
 //
 //   cuda_kernels [RESULTS.json [PART OF A NAME]]
 #include "benchmarks/cuda_bench.h"
-#include "megatron/kernels/cuda/activation.h"
-#include "megatron/kernels/cuda/adam.h"
-#include "megatron/kernels/cuda/column_sum.h"
-#include "megatron/kernels/cuda/cross_entropy.h"
-#include "megatron/kernels/cuda/dropout.h"
-#include "megatron/kernels/cuda/embedding.h"
-#include "megatron/kernels/cuda/gather_rows.h"
-#include "megatron/kernels/cuda/gradient_statistics.h"
-#include "megatron/kernels/cuda/layer_norm.h"
+#include "megatron/kernels/activation.h"
+#include "megatron/kernels/adam.h"
+#include "megatron/kernels/column_sum.h"
+#include "megatron/kernels/cross_entropy.h"
 #include "megatron/kernels/cuda/matmul/matmul.h"
-#include "megatron/kernels/cuda/rms_norm.h"
-#include "megatron/kernels/cuda/rope.h"
+#include "megatron/kernels/dropout.h"
+#include "megatron/kernels/embedding.h"
+#include "megatron/kernels/gather_rows.h"
+#include "megatron/kernels/gradient_statistics.h"
+#include "megatron/kernels/layer_norm.h"
+#include "megatron/kernels/rms_norm.h"
+#include "megatron/kernels/rope.h"
 
 namespace megatron::kernels {
 namespace {

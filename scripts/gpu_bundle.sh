@@ -3,10 +3,11 @@
 # libraries that they load (not those of the C library, of CUDA and of the driver), the scripts of benchmarks/, the demo and the
 # data. At most 40 MiB.
 #
-#   scripts/gpu_bundle.sh [--build DIR] [--output FILE]
+#   scripts/gpu_bundle.sh [--build DIR] [--output FILE] [--level N]
 #
 # --build   build directory of a build with -DMEGATRON_CUDA=ON; default build-cuda. Tests that are not built are left out.
 # --output  default build-cuda/megatron_gpu_bundle.tar.xz, which git ignores.
+# --level   of xz: 0 is fast, 9 makes the smallest file; default 2.
 #
 # There: tar xJf megatron_gpu_bundle.tar.xz && cd megatron && benchmarks/gpu_batch.sh, or scripts/demo.sh
 set -euo pipefail
@@ -17,13 +18,14 @@ fail() {
   exit 2
 }
 
-build=build-cuda output=""
+build=build-cuda output="" level=2
 while [ $# -gt 0 ]; do
   case $1 in
     --build) [ $# -ge 2 ] || fail "--build needs a value"; build=$2; shift ;;
     --output) [ $# -ge 2 ] || fail "--output needs a value"; output=$2; shift ;;
+    --level) [ $# -ge 2 ] || fail "--level needs a value"; level=$2; shift ;;
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-    *) fail "unknown argument '$1'. Known: --build --output" ;;
+    *) fail "unknown argument '$1'. Known: --build --output --level" ;;
   esac
   shift
 done
@@ -34,7 +36,7 @@ readonly most_bytes=$((40 << 20))
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bundle=$work/megatron
-mkdir -p "$bundle"/{bin,lib,tests/testing,benchmarks/results,scripts}
+mkdir -p "$bundle"/{bin,lib,tests/system,benchmarks/results,scripts}
 strip -o "$bundle/bin/megatron.bin" "$build/bin/megatron"
 programs=("$build/bin/megatron")
 for test in cuda_kernels_test cuda_ops_test cuda_lm_head_loss_test cuda_memory_test cuda_training_test host_calls_test \
@@ -68,12 +70,12 @@ chmod +x "$bundle/bin/megatron"
 cp -r benchmarks/gpu_table benchmarks/gpu_batch.sh benchmarks/gpu_step.sh benchmarks/loss_curves.sh benchmarks/kernel_table.py \
   "$bundle/benchmarks/"
 if [ -d benchmarks/tuned ]; then cp -r benchmarks/tuned "$bundle/benchmarks/"; fi
-cp tests/testing/{gpu_ranks,gpu_launchers,own_slurm,mpirun}.sh "$bundle/tests/testing/"
+cp tests/system/{gpu_ranks,gpu_launchers,own_slurm,mpirun}.sh "$bundle/tests/system/"
 cp scripts/demo.sh "$bundle/scripts/"
 cp -r data "$bundle/"
 "$bundle/bin/megatron" --version >"$bundle/VERSION"
-# The programs have most of their code in common, within what xz -9 looks back.
-tar -C "$work" -c megatron | xz -9 >"$output"
+# The programs have most of their code in common: xz has to look back over several of them.
+tar -C "$work" -c megatron | xz "--lzma2=preset=$level,dict=128MiB" >"$output"
 bytes=$(stat -c %s "$output")
 [ "$bytes" -le "$most_bytes" ] || fail "$output has $((bytes >> 20)) MiB, more than $((most_bytes >> 20))"
 echo "$output: $(cat "$bundle/VERSION"), $((bytes >> 10)) KiB"

@@ -25,3 +25,17 @@ qwen2() { # LAYERS HIDDEN FFN HEADS GROUPS VOCABULARY
     --num-query-groups "$5" --seq-length 1024 --position-embedding-type rope --rotary-base 1000000 --normalization RMSNorm \
     --swiglu --disable-bias-linear --add-qkv-bias --tokenizer-type NullTokenizer --vocab-size "$6" --bf16
 }
+
+# Layers whose feed-forward is a mixture of experts, with tokens spread evenly, as the measured rows of Megatron Core have it.
+experts() { # LAYERS HIDDEN FFN EXPERTS TOP_K HEADS GROUPS VOCABULARY
+  echo --num-layers "$1" --hidden-size "$2" --ffn-hidden-size "$3" --num-experts "$4" --moe-router-topk "$5" \
+    --num-attention-heads "$6" --group-query-attention --num-query-groups "$7" --seq-length 4096 --position-embedding-type rope \
+    --normalization RMSNorm --swiglu --disable-bias-linear --untie-embeddings-and-output-weights \
+    --moe-router-force-load-balancing --tokenizer-type NullTokenizer --vocab-size "$8" --bf16
+}
+mixtral() { # LAYERS EXPERTS
+  experts "$1" 4096 14336 "$2" 2 32 8 31999
+}
+qwen3_moe() { # LAYERS EXPERTS
+  echo "$(experts "$1" 2048 768 "$2" 8 32 4 151935)" --kv-channels 128 --qk-layernorm
+}

@@ -48,7 +48,8 @@ value_of() { # FLAG DEFAULT WORD...
   echo "$value"
 }
 
-# Leaves layers, heads, batches and layout as they are: sizes of heads become 4, of sequences 16. A CPU records no graphs.
+# Leaves layers, heads, batches and layout as they are: sizes of heads become 4, of sequences 16, and there are at most 16 experts.
+# A CPU records no graphs.
 shrunk=()
 shrink() { # FLAG...
   shrunk=()
@@ -56,6 +57,7 @@ shrink() { # FLAG...
   while [ $# -gt 0 ]; do
     case $1 in
       --num-attention-heads) heads=$2; shrunk+=("$1" "$2"); shift ;;
+      --num-experts) shrunk+=("$1" $(($2 < 16 ? $2 : 16))); shift ;;
       --hidden-size | --seq-length | --vocab-size | --ffn-hidden-size | --cuda-graph-impl) shift ;;
       *) shrunk+=("$1") ;;
     esac

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "commands/bench/bench_report.h"
@@ -27,6 +29,14 @@ KernelCeiling measure_shapes(const std::vector<LinearShape>& shapes, const StepS
     for (KernelCase& kernel : linear_cases(shape, dtypes.model.params_dtype, dtypes.gradient_dtype))
       cases.push_back(std::move(kernel));
   return measure_cases(cases, bench, options, progress);
+}
+
+/// For comparison with the grouped matmuls of experts.
+void add_expert_loops(const PretrainConfig& model, BenchDevice& bench, const MeasureOptions& options,
+                      Progress& progress, KernelCeiling& ceiling) {
+  const std::vector<KernelCase> loops = expert_loop_cases(step_shapes_of(model), stage_parts_of(model, 0));
+  if (loops.empty()) return;
+  std::ranges::move(measure_cases(loops, bench, options, progress).kernels, std::back_inserter(ceiling.kernels));
 }
 
 /// The library of --transformer-engine, or the one that the loader finds; nothing, with a line of the reason, if none.
@@ -94,9 +104,11 @@ void bench_kernels(const BenchConfig& config, const PretrainConfig& model, int n
   const MeasureOptions options = measure_options_of(config, facts.cache_bytes);
   PowerRecorder power(facts.meter.get());
   power.start();
-  const KernelCeiling ceiling =
+  KernelCeiling ceiling =
       config.shapes.empty() ? measure_ceiling(model, {kind}, bench, options, progress)
                             : measure_shapes(linear_shapes_of(config), step_shapes_of(model), bench, options, progress);
+  if (config.kind == BenchKind::kGemm && config.shapes.empty())
+    add_expert_loops(model, bench, options, progress, ceiling);
   const PowerUse use = power.stop();
   const PeerTimings peers = engine ? measure_peers(ceiling, bench, *engine, options, progress) : PeerTimings();
   report_kernels(ceiling, peers, use, report);

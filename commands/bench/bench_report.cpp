@@ -39,6 +39,9 @@ std::string scaled(double value, std::span<const std::string_view> prefixes, std
   return fmt::format("{:.{}f} {}{}", value, decimals, prefixes[i], unit);
 }
 
+/// The cell for a share of the copy's bandwidth, or of the fastest matmul; empty if it is unknown.
+std::string share_text(double share) { return std::isnan(share) ? "" : fmt::format("{:.1f} %", 100 * share); }
+
 /// The cell for Transformer Engine's call in a row of the table.
 std::string peer_columns(const MeasuredKernel& ours, const PeerTiming& peer) {
   if (!peer.is_right()) return fmt::format("{:>11}", peer.error.empty() ? "differs" : "fails");
@@ -182,19 +185,21 @@ void report_kernels(const KernelCeiling& ceiling, const PeerTimings& peers, cons
   if (ceiling.copy_bandwidth > 0)
     report.line(fmt::format("a copy moves {}, read and written", rate_text(ceiling.copy_bandwidth, "B/s")));
   report.line(fmt::format("{:<30}{:>11}{:>11}{:>8}{:>15}{:>9}{:>10}{:>12}{}", "kernel", "best", "median", "spread",
-                          "rate", "of copy", "calls", "in a step",
+                          "rate", "of best", "calls", "in a step",
                           peers.empty() ? "" : fmt::format("{:>11}{:>9}", "TE", "TE/ours")));
   for (const MeasuredKernel& kernel : ceiling.kernels) {
     const bool is_memory = kernel.kernel.kind == KernelKind::kMemory;
     const double rate = (is_memory ? kernel.kernel.bytes : kernel.kernel.operations) / kernel.timing.best;
-    const double share =
-        is_memory ? share_of_bandwidth(kernel, ceiling.copy_bandwidth) : std::numeric_limits<double>::quiet_NaN();
+    const double unknown = std::numeric_limits<double>::quiet_NaN();
+    const double of_copy = is_memory ? share_of_bandwidth(kernel, ceiling.copy_bandwidth) : unknown;
+    const bool is_product = kernel.kernel.kind == KernelKind::kProduct && ceiling.best_product_rate > 0;
+    const double of_product = is_product ? rate / ceiling.best_product_rate : unknown;
     const auto peer = peers.find(kernel.kernel.name);
-    report.line(fmt::format(
-        "{:<30}{:>11}{:>11}{:>6.1f} %{:>15}{:>9}{:>10.6g}{:>12}{}", kernel.kernel.name, time_text(kernel.timing.best),
-        time_text(kernel.timing.median), 100 * kernel.timing.spread, rate_text(rate, is_memory ? "B/s" : "FLOP/s"),
-        is_memory ? fmt::format("{:.1f} %", 100 * share) : "", kernel.kernel.calls, time_text(kernel.seconds()),
-        peer == peers.end() ? "" : peer_columns(kernel, peer->second)));
+    report.line(fmt::format("{:<30}{:>11}{:>11}{:>6.1f} %{:>15}{:>9}{:>10.6g}{:>12}{}", kernel.kernel.name,
+                            time_text(kernel.timing.best), time_text(kernel.timing.median), 100 * kernel.timing.spread,
+                            rate_text(rate, is_memory ? "B/s" : "FLOP/s"), share_text(is_memory ? of_copy : of_product),
+                            kernel.kernel.calls, time_text(kernel.seconds()),
+                            peer == peers.end() ? "" : peer_columns(kernel, peer->second)));
     std::vector<JsonField> fields = {{"kind", std::string(kind_name(kernel.kernel.kind))},
                                      {"seconds", kernel.timing.best},
                                      {"median_seconds", kernel.timing.median},
@@ -203,7 +208,8 @@ void report_kernels(const KernelCeiling& ceiling, const PeerTimings& peers, cons
                                      {"calls", kernel.kernel.calls},
                                      {"operations", kernel.kernel.operations},
                                      {"bytes", kernel.kernel.bytes},
-                                     {"share_of_copy_bandwidth", share}};
+                                     {"share_of_copy_bandwidth", of_copy},
+                                     {"share_of_best_product", of_product}};
     if (peer != peers.end()) add_peer(kernel, peer->second, fields);
     add_power(use, fields);
     report.row(kernel.kernel.name, std::move(fields));

@@ -1,7 +1,6 @@
 #include "megatron/bench/step_kernels.h"
 #include "megatron/bench/transformer_engine.h"
 #include "megatron/kernels/activation.h"
-#include "megatron/kernels/cuda/activation.h"
 #include "megatron/transformer/mlp.h"
 
 namespace megatron {

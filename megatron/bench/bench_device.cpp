@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "megatron/core/copy.h"
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/random_fill.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/random_fill.h"
 

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "megatron/core/device_timer.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

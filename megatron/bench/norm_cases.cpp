@@ -1,7 +1,5 @@
 #include "megatron/bench/step_kernels.h"
 #include "megatron/bench/transformer_engine.h"
-#include "megatron/kernels/cuda/layer_norm.h"
-#include "megatron/kernels/cuda/rms_norm.h"
 #include "megatron/kernels/layer_norm.h"
 #include "megatron/kernels/rms_norm.h"
 #include "megatron/ops/rows.h"

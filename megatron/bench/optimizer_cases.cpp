@@ -5,10 +5,6 @@
 #include "megatron/bench/transformer_engine.h"
 #include "megatron/core/copy.h"
 #include "megatron/kernels/adam.h"
-#include "megatron/kernels/cuda/adam.h"
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/gradient_statistics.h"
-#include "megatron/kernels/cuda/sgd.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/gradient_statistics.h"
 #include "megatron/kernels/sgd.h"
@@ -192,6 +188,7 @@ std::vector<KernelCase> memory_cases(const StepShapes& shapes, const StageParts&
   std::vector<KernelCase> cases;
   add_norm_cases(shapes, stage, cases);
   add_activation_cases(shapes, stage, cases);
+  add_expert_cases(shapes, stage, cases);
   add_position_cases(shapes, stage, cases);
   add_residual_cases(shapes, stage, cases);
   add_vocabulary_cases(shapes, stage, cases);

@@ -6,7 +6,6 @@
 
 #include "megatron/bench/transformer_engine.h"
 #include "megatron/core/copy.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

@@ -14,7 +14,7 @@ struct PeerTiming {
   double difference = 0;
   std::string result;  // the result with that difference
   std::string error;   // Transformer Engine's error, if there is no timing
-  /// Whether it computed the same results, so that its time is comparable.
+  /// Says whether it computed the same results, so that its time is comparable.
   bool is_right() const { return error.empty() && difference <= 1; }
 };
 

@@ -6,8 +6,6 @@
 #include "megatron/bench/transformer_engine.h"
 #include "megatron/core/copy.h"
 #include "megatron/core/sequence_layout.h"
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/rope.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/rope.h"
 #include "megatron/transformer/layer_plan.h"

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "megatron/bench/step_kernels.h"
 #include "megatron/kernels/cuda/matmul/matmul.h"
 #include "megatron/kernels/matmul.h"
@@ -73,6 +75,7 @@ std::vector<KernelCase> product_cases(const StepShapes& z, const StageParts& sta
   layer(stage.num_attention, "proj", z.h, z.n * z.d, false);          // its bias is added with the residual
   layer(stage.num_feed_forward, "fc1", z.fc1_columns(), z.h, false);  // the activation adds it
   layer(stage.num_feed_forward, "fc2", z.h, z.f, false);
+  std::ranges::move(expert_product_cases(z, stage), std::back_inserter(cases));
   const LmHeadChunks chunks(z.s, z.b, z.v);
   add({.name = "output", .m = chunks.length * z.b, .n = z.v, .k = z.h, .accumulates = accumulates || chunks.num > 1},
       stage.has_head ? static_cast<double>(z.s) / static_cast<double>(chunks.length) : 0);

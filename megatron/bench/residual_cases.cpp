@@ -1,7 +1,5 @@
 #include "megatron/bench/step_kernels.h"
 #include "megatron/kernels/column_sum.h"
-#include "megatron/kernels/cuda/column_sum.h"
-#include "megatron/kernels/cuda/dropout.h"
 #include "megatron/kernels/dropout.h"
 
 namespace megatron {

@@ -21,6 +21,10 @@ std::vector<KernelCase> linear_cases(const LinearShape& shape, DType dtype, DTyp
 
 /// The linear layers of the stage; the output layer in the chunks of lm_head_loss.
 std::vector<KernelCase> product_cases(const StepShapes& shapes, const StageParts& stage);
+/// The linear layers of routers and experts, with balanced experts: each grouped matmul serves all experts of the rank.
+std::vector<KernelCase> expert_product_cases(const StepShapes& shapes, const StageParts& stage);
+/// For comparison, not called in a step: a matmul for each expert instead of one grouped matmul.
+std::vector<KernelCase> expert_loop_cases(const StepShapes& shapes, const StageParts& stage);
 /// Counts the operations of unmasked pairs of a query and a key: 4 d a pair and head forward, 10 d backward,
 /// which recomputes the scores.
 std::vector<KernelCase> attention_cases(const StepShapes& shapes, const StageParts& stage);
@@ -31,6 +35,7 @@ std::vector<KernelCase> memory_cases(const StepShapes& shapes, const StageParts&
 // The parts of memory_cases(), one file each.
 void add_norm_cases(const StepShapes& shapes, const StageParts& stage, std::vector<KernelCase>& cases);
 void add_activation_cases(const StepShapes& shapes, const StageParts& stage, std::vector<KernelCase>& cases);
+void add_expert_cases(const StepShapes& shapes, const StageParts& stage, std::vector<KernelCase>& cases);
 void add_residual_cases(const StepShapes& shapes, const StageParts& stage, std::vector<KernelCase>& cases);
 void add_position_cases(const StepShapes& shapes, const StageParts& stage, std::vector<KernelCase>& cases);
 void add_vocabulary_cases(const StepShapes& shapes, const StageParts& stage, std::vector<KernelCase>& cases);

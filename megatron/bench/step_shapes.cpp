@@ -27,17 +27,50 @@ int64_t feed_forward_parameters(const StepShapes& z) {
   return norm_parameters(z.model, z.h) + z.fc1_columns() * (z.h + has_bias) + z.f * z.h + z.h * has_bias;
 }
 
-void add_layers(const LayerPlan& plan, StageParts& parts) {
+int64_t expert_parameters(const StepShapes& z) {
+  return z.experts.num * (z.model.gated_linear_unit ? 3 : 2) * z.experts.f * z.h;
+}
+
+int64_t router_parameters(const StepShapes& z) {
+  return norm_parameters(z.model, z.h) + z.model.moe->num_experts * z.h;
+}
+
+ExpertShapes expert_shapes_of(const PretrainConfig& config, int64_t rows) {
+  if (!config.transformer.moe) return {};
+  const MoeConfig& moe = *config.transformer.moe;
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t etp = parallel.expert_tensor_parallel_size.value_or(parallel.tensor_model_parallel_size);
+  return {.num = moe.num_experts / parallel.expert_model_parallel_size,
+          .topk = moe.topk.topk,
+          .f = moe.ffn_hidden_size / etp,
+          .rows = rows * etp * moe.topk.topk};
+}
+
+void require_measurable(const TransformerConfig& model) {
+  const MoeConfig& moe = model.moe.value();
+  const auto reject = [](bool is_there, std::string_view what, std::string_view fix) {
+    require<NotSupported>(!is_there, "[bench] the kernels of {} are not measured yet. {}.", what, fix);
+  };
+  reject(moe.shared_expert_intermediate_size > 0, "shared experts", "Leave out --moe-shared-expert-intermediate-size");
+  reject(moe.latent_size.has_value(), "experts on latent states", "Leave out --moe-latent-size");
+  reject(moe.expert_capacity_factor.has_value() || moe.pad_expert_input_to_multiple > 0, "experts with a capacity",
+         "Leave out --moe-expert-capacity-factor and --moe-router-padding-for-quantization");
+  reject(!moe.grouped_gemm, "experts one after the other", "Give --moe-grouped-gemm");
+  reject(moe.apply_probs_on_input, "probabilities on the input of experts", "Leave out --moe-apply-probs-on-input");
+  reject(model.add_bias_linear, "experts with biases", "Give --disable-bias-linear");
+}
+
+void add_layers(const LayerPlan& plan, const TransformerConfig& model, StageParts& parts) {
   for (const LayerPlan::Run& run : plan.runs()) {
     require_can_build(run.kind);
     require<NotSupported>(run.kind.mixer != Mixer::kLatentAttention,
                           "[bench] the kernels of latent attention are not measured yet. Leave out "
                           "--multi-latent-attention.");
-    require<NotSupported>(run.kind.feed_forward != FeedForward::kExperts,
-                          "[bench] the kernels of mixtures of experts are not measured yet. Leave out --num-experts.");
+    if (run.kind.feed_forward == FeedForward::kExperts) require_measurable(model);
   }
   parts.num_attention += plan.count(Mixer::kSelfAttention);
   parts.num_feed_forward += plan.count(FeedForward::kDense);
+  parts.num_experts += plan.count(FeedForward::kExperts);
 }
 
 }  // namespace
@@ -57,6 +90,7 @@ StepShapes step_shapes_of(const PretrainConfig& config) {
   z.g = std::max<int64_t>(1, model.num_query_groups / tp);
   z.f = model.ffn_hidden_size / tp;
   z.v = model.padded_vocab_size / tp;
+  z.experts = expert_shapes_of(config, z.rows);
   z.num_microbatches = microbatch_calculator_of(config).at(0).num_microbatches;
   z.gradient_dtype = model.params_dtype;
   if (model.params_dtype != DType::kFloat64 && data_parallel_config_of(config).grad_reduce_in_fp32)
@@ -77,7 +111,7 @@ StageParts stage_parts_of(const PretrainConfig& config, int rank) {
   StageParts parts;
   for (int chunk = 0; chunk < layout.placement().num_chunks(); ++chunk) {
     const StageLayers& stage = layout.at({.rank = rank, .chunk = chunk});
-    add_layers(plan.part(stage.first_layer, stage.num_layers), parts);
+    add_layers(plan.part(stage.first_layer, stage.num_layers), config.transformer, parts);
     parts.has_embedding |= stage.has_embedding;
     parts.has_head |= stage.has_head;
   }
@@ -86,6 +120,7 @@ StageParts stage_parts_of(const PretrainConfig& config, int rank) {
 
 int64_t num_parameters(const StepShapes& z, const StageParts& stage) {
   int64_t count = stage.num_attention * attention_parameters(z) + stage.num_feed_forward * feed_forward_parameters(z);
+  if (stage.num_experts > 0) count += stage.num_experts * (router_parameters(z) + expert_parameters(z));
   if (stage.has_embedding) {
     count += z.v * z.h;
     if (z.model.position_embedding_type == PositionEmbeddingType::kLearnedAbsolute)
@@ -101,15 +136,22 @@ int64_t num_parameters(const StepShapes& z, const StageParts& stage) {
 int64_t num_optimized_parameters(const PretrainConfig& config, const StepShapes& shapes, const StageParts& stage) {
   const int64_t count = num_parameters(shapes, stage);
   if (!config.optimizer.use_distributed_optimizer) return count;
-  const int64_t num_ranks = config.parallel.num_replicas();
-  return (count + num_ranks - 1) / num_ranks;
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t num_ranks = parallel.num_replicas();
+  const int64_t of_experts = stage.num_experts * expert_parameters(shapes);
+  const int64_t etp = parallel.expert_tensor_parallel_size.value_or(parallel.tensor_model_parallel_size);
+  const int64_t num_expert_ranks = std::max<int64_t>(
+      1, num_ranks * parallel.tensor_model_parallel_size / (parallel.expert_model_parallel_size * etp));
+  return (count - of_experts + num_ranks - 1) / num_ranks + (of_experts + num_expert_ranks - 1) / num_expert_ranks;
 }
 
 int64_t num_model_parameters(const PretrainConfig& config) {
   PretrainConfig whole = config;
   whole.parallel.tensor_model_parallel_size = 1;
+  whole.parallel.expert_model_parallel_size = 1;
+  whole.parallel.expert_tensor_parallel_size = 1;
   StageParts all{.has_embedding = true, .has_head = true};
-  add_layers(LayerPlan(config.transformer), all);
+  add_layers(LayerPlan(config.transformer), config.transformer, all);
   return num_parameters(step_shapes_of(whole), all);
 }
 

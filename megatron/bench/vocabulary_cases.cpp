@@ -1,8 +1,6 @@
 #include "megatron/bench/step_kernels.h"
 #include "megatron/core/sequence_layout.h"
 #include "megatron/kernels/cross_entropy.h"
-#include "megatron/kernels/cuda/cross_entropy.h"
-#include "megatron/kernels/cuda/embedding.h"
 #include "megatron/kernels/embedding.h"
 #include "megatron/ops/rows.h"
 #include "megatron/tensor_parallel/lm_head_loss.h"

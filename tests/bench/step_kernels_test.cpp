@@ -87,6 +87,38 @@ TEST(StepKernels, KnowTheKindsOfLayers) {
   }
 }
 
+const std::string kExperts = " --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 24 --moe-aux-loss-coeff 0.01 ";
+
+TEST(StepKernels, KnowExperts) {
+  expect_counts(llama_like(kExperts));
+  expect_counts(llama_like(kExperts + "--bf16 --micro-batch-size 1 --moe-layer-freq [0,1,1]"));
+  expect_counts(llama_like(kExperts + "--pipeline-model-parallel-size 3 --micro-batch-size 1"), 3);
+  const auto reject = [](auto change) {
+    PretrainConfig config = small_config(llama_like(kExperts));
+    change(config.transformer, *config.transformer.moe);
+    EXPECT_THROW(stage_parts_of(config, 0), NotSupported);
+  };
+  reject([](auto&, auto& moe) { moe.shared_expert_intermediate_size = 24; });
+  reject([](auto&, auto& moe) { moe.latent_size = 16; });
+  reject([](auto&, auto& moe) { moe.expert_capacity_factor = 1; });
+  reject([](auto&, auto& moe) { moe.apply_probs_on_input = true; });
+  reject([](auto&, auto& moe) { moe.grouped_gemm = false; });
+  reject([](auto& model, auto&) { model.add_bias_linear = true; });
+}
+
+TEST(StepKernels, ShareExpertsBetweenRanks) {
+  const std::string words =
+      llama_like(kExperts + "--expert-model-parallel-size 2 --use-distributed-optimizer --micro-batch-size 1");
+  const PretrainConfig config = small_config(words, 2);
+  const StepShapes z = step_shapes_of(config);
+  EXPECT_EQ(z.experts.num, 2);
+  EXPECT_EQ(z.experts.rows, z.t * 2) << "as many tokens come as go";
+  const StageParts stage = stage_parts_of(config, 0);
+  const int64_t of_experts = 3 * 2 * 3 * 24 * 32;
+  EXPECT_EQ(num_optimized_parameters(config, z, stage), (num_parameters(z, stage) - of_experts + 1) / 2 + of_experts)
+      << "both replicas share the dense parameters, no two ranks the experts";
+}
+
 TEST(StepKernels, FollowTheOptionsOfTheModel) {
   expect_counts(gpt2_like("--qk-layernorm --add-qkv-bias --disable-bias-linear --kv-channels 12"));
   expect_counts(gpt2_like("--softmax-type learnable --window-size 5,0 --window-attn-skip-freq 3"));
@@ -120,6 +152,7 @@ TEST(StepKernels, RunAndFreeTheirMemory) {
        {std::string(), std::string(" --bf16"), std::string(" --fp16"), std::string(" --fp64"), low, rounded})
     for (const std::string& model :
          {gpt2_like(extra), llama_like(extra + " --seq-length 13 --max-position-embeddings 13 --qk-layernorm"),
+          llama_like(extra + kExperts),
           gpt2_like(extra + " --softmax-type learnable --window-size 5,0 --optimizer sgd --hidden-dropout 0"),
           llama_like(extra + " --fp32-residual-connection --hidden-dropout 0 --qk-l2-norm")}) {
       const bool is_half = extra.find("16") != std::string::npos;
@@ -195,6 +228,32 @@ TEST(StepKernels, BytesAreThoseOfTheOperands) {
   // One micro-batch writes the whole table and no gradient is added to another.
   EXPECT_EQ(find(llama, "embedding backward").bytes, 2 * kT * kH * 4 + kV * kH * 4);
   EXPECT_EQ(find(llama, "proj wgrad").bytes, 4 * (2 * 2 * kT * kH + kH * kH));
+}
+
+// 3 layers of 4 experts of 24, top-2: 64 rows of 32 tokens a micro-batch, 2 micro-batches.
+TEST(StepKernels, BytesAndOperationsOfExpertsAreThoseOfTheOperands) {
+  constexpr double kT = 2 * 16, kRows = 2 * kT, kH = 32, kF = 24, kE = 4;
+  const std::string words = llama_like("--bf16" + kExperts + "--global-batch-size 4");
+  const std::vector<KernelCase> cases = all_cases(words);
+  EXPECT_EQ(find(cases, "experts fc1 forward").calls, 3 * 2);
+  EXPECT_EQ(find(cases, "experts fc1 forward").operations, 2 * kRows * kH * 2 * kF);
+  EXPECT_EQ(find(cases, "experts fc1 dgrad").bytes, 2 * (kRows * (kH + 2 * kF) + kE * kH * 2 * kF));
+  EXPECT_EQ(find(cases, "experts fc2 wgrad").bytes, 2 * kRows * (kH + kF) + 2 * 4 * kE * kH * kF);
+  EXPECT_EQ(find(cases, "permute forward").bytes, 2 * (kT + kRows) * kH);
+  EXPECT_EQ(find(cases, "unpermute backward").bytes, 2 * (kT + kRows) * kH);
+  EXPECT_EQ(find(cases, "weighted activation forward").bytes, 2 * 3 * kRows * kF);
+  EXPECT_EQ(find(cases, "weighted activation backward").bytes, 2 * 5 * kRows * kF);
+  const PretrainConfig config = small_config(words);
+  const std::vector<KernelCase> loops = expert_loop_cases(step_shapes_of(config), stage_parts_of(config, 0));
+  ASSERT_EQ(loops.size(), 6u);
+  BenchDevice bench(DeviceKind::kCpu, 1);
+  for (const KernelCase& loop : loops) {
+    const KernelCase& grouped = find(cases, loop.name.substr(0, loop.name.find(',')));
+    EXPECT_EQ(loop.operations, grouped.operations) << loop.name;
+    EXPECT_EQ(loop.bytes, grouped.bytes) << loop.name;
+    EXPECT_EQ(loop.calls, 0) << "it is no part of a step";
+    loop.prepare(bench.context())();
+  }
 }
 
 TEST(StepKernels, CutTheOutputLayerAsTheLossDoes) {

@@ -52,10 +52,29 @@ class OpCounter final : public Profiler {
 /// Products have cases of their own, whose operations are counted (StepKernels). The norm of gradients is taken a
 /// buffer at a time, whatever their number: its case has all elements at once. The others move a few numbers, or some
 /// of a token.
-constexpr std::array kOthers = {"linear",      "linear backward", "copy",           "fill",
-                                "loss_seed",   "loss_sum",        "masked_sum",     "masked_sum backward",
-                                "global_norm", "copy_to_host",    "copy_from_host", "copy_on_device",
-                                "fill_zero"};
+constexpr std::array kOthers = {"linear",
+                                "linear backward",
+                                "copy",
+                                "fill",
+                                "loss_seed",
+                                "loss_sum",
+                                "masked_sum",
+                                "masked_sum backward",
+                                "global_norm",
+                                "copy_to_host",
+                                "copy_from_host",
+                                "copy_on_device",
+                                "fill_zero",
+                                "grouped_linear",
+                                "grouped_linear backward",
+                                "router",
+                                "router backward",
+                                "moe_metric",
+                                "moe_step",
+                                "sort_by_expert",
+                                "permute_probs",
+                                "permute_probs backward",
+                                "scale"};
 
 /// The ops of the second step of a trainer on the CPU; the first step also creates persistent state.
 OpCounts ops_of_step(const PretrainConfig& config) {
@@ -112,6 +131,12 @@ TEST(StepOps, GroupedQueriesLaunchTheMeasuredKernels) {
   expect_the_ops_of_a_step(llama_like("--reset-attention-mask"));
   expect_the_ops_of_a_step(llama_like("--no-rope-freq 2 --add-qkv-bias"));
   expect_the_ops_of_a_step(gpt2_like("--group-query-attention --num-query-groups 2"));
+}
+
+TEST(StepOps, ExpertsLaunchTheMeasuredKernels) {
+  const std::string experts = "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 24 --moe-aux-loss-coeff 0.01 ";
+  expect_the_ops_of_a_step(llama_like(experts + "--hidden-dropout 0"));
+  expect_the_ops_of_a_step(llama_like(experts + "--bf16 --moe-layer-freq [0,1,1]"));
 }
 
 TEST(StepOps, NormsOfQueriesAndKeysLaunchTheMeasuredKernels) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# In a bundle for machines without network and compilers scripts/demo.sh trains and writes, and calls neither.
+# In a bundle of scripts/gpu_bundle.sh, for machines without network and compilers, scripts/demo.sh trains and writes, and calls
+# neither.
 #
-#   tests/benchmarks/bundle_demo_test.sh MEGATRON
+#   tests/system/bundle_demo_test.sh MEGATRON
 set -euo pipefail
 megatron=$(realpath "$1")
 source=$(realpath "$(dirname "$0")/../..")
@@ -13,19 +14,21 @@ fail() {
   exit 1
 }
 
-mkdir "$work"/{bin,scripts,refused}
-ln -s "$megatron" "$work/bin/megatron"
-ln -s "$source/data" "$work/data"
-cp "$source/scripts/demo.sh" "$work/scripts/"
-touch "$work/BUILT_IN"
-"$megatron" --version >"$work/VERSION"
+"$source/scripts/gpu_bundle.sh" --build "$(dirname "$megatron")/.." --output "$work/bundle.tar.xz" --level 0 >"$work/log" 2>&1 ||
+  { cat "$work/log"; fail "there is no bundle"; }
+tar xJf "$work/bundle.tar.xz" -C "$work"
+bundle=$work/megatron
+while read -r script; do
+  [ -x "$bundle/$script" ] || fail "gpu_batch.sh runs $script, which the bundle lacks"
+done < <(grep -oE '(tests/system|benchmarks)/[a-z_0-9/]+\.sh' "$bundle/benchmarks/gpu_batch.sh" | sort -u)
+mkdir "$work/refused"
 for tool in cmake ninja nvcc apt-get sudo curl git; do
   printf '#!/bin/sh\necho "%s was called" >&2\nexit 1\n' $tool >"$work/refused/$tool"
 done
 chmod +x "$work/refused"/*
-PATH=$work/refused:$PATH "$work/scripts/demo.sh" --short --steps 6 --cpu >"$work/log" 2>&1 || { tail "$work/log"; fail "the demo failed"; }
-grep -q "$(cat "$work/VERSION")" "$work/log" || fail "it does not say what it runs"
+PATH=$work/refused:$PATH "$bundle/scripts/demo.sh" --short --steps 6 --cpu >"$work/log" 2>&1 || { tail "$work/log"; fail "the demo failed"; }
+grep -q "$(cat "$bundle/VERSION")" "$work/log" || fail "it does not say what it runs"
 for file in loss.svg metrics.jsonl checkpoint/latest_checkpointed_iteration.txt; do
-  [ -s "$work/demo/run/$file" ] || fail "there is no $file"
+  [ -s "$bundle/demo/run/$file" ] || fail "there is no $file"
 done
 grep -q "ROMEO:" "$work/log" || fail "it writes no text"

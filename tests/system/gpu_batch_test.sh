@@ -2,7 +2,7 @@
 # A test that skips all of its cases has not passed: the batch says so, and tries it again. One that skips some says how many.
 # Tests of a bundle start the programs of this bundle, not those of one that was unpacked before. The tests are stand-ins here.
 #
-#   tests/benchmarks/gpu_batch_test.sh
+#   tests/system/gpu_batch_test.sh
 set -euo pipefail
 batch=$(dirname "$0")/../../benchmarks/gpu_batch.sh
 work=$(mktemp -d)

@@ -2,7 +2,7 @@
 # Every case of benchmarks/gpu_table runs in small on the CPU, writes one row, and is not run again. A row of another GPU or of
 # fewer steps does not stand for one that is asked for, and a call ends in time.
 #
-#   tests/benchmarks/gpu_table_test.sh MEGATRON
+#   tests/system/gpu_table_test.sh MEGATRON
 set -euo pipefail
 table=$(dirname "$0")/../../benchmarks/gpu_table
 work=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The loss curves of 1, 2 and 4 ranks are one curve, on one picture, and runs that are over are not run again.
 #
-#   tests/benchmarks/loss_curves_test.sh MEGATRON
+#   tests/system/loss_curves_test.sh MEGATRON
 set -euo pipefail
 megatron=$(realpath "$1")
 work=$(mktemp -d)

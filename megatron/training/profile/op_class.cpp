@@ -28,7 +28,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"soft_cap", OpClass::kElementwise},
     {"input_jitter", OpClass::kElementwise},
     {"sum_heads", OpClass::kElementwise},
-    {"weighted_rows", OpClass::kElementwise},
+    {"weighted_activation", OpClass::kElementwise},
     {"accumulate", OpClass::kLoss},
     {"cross_entropy", OpClass::kLoss},
     {"loss_seed", OpClass::kLoss},
@@ -48,6 +48,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"move_rows", OpClass::kCopy},
     {"order_rows", OpClass::kCopy},
     {"permute", OpClass::kCopy},
+    {"permute_probs", OpClass::kCopy},
     {"sequential_mlp", OpClass::kCopy},
     {"token_dispatcher", OpClass::kCopy},
     {"topk_router", OpClass::kCopy},
@@ -56,6 +57,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"embedding", OpClass::kOther},
     {"rope", OpClass::kOther},
     {"router", OpClass::kOther},
+    {"sort_by_expert", OpClass::kOther},
 });
 
 }  // namespace

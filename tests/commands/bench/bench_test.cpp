@@ -81,6 +81,26 @@ TEST(BenchCommand, GemmMeasuresTheLayersOfAModel) {
   EXPECT_THAT(o.out, AllOf(HasSubstr("output wgrad"), HasSubstr("total: "), HasSubstr("FLOP/s"), HasSubstr("power")));
 }
 
+TEST(BenchCommand, GemmAndOpsMeasureExperts) {
+  const std::string experts =
+      std::string(kTiny) +
+      " --num-experts 4 --moe-router-topk 2 --disable-bias-linear --swiglu --moe-ffn-hidden-size 16";
+  const Outcome gemm = bench("gemm" + experts);
+  expect_rows(gemm, "gemm");
+  EXPECT_EQ(gemm.rows.size(), 3u * (3 + 3 + 2) + 1);  // qkv, proj, output; router, two layers of experts, and as loops
+  const Json &grouped = row_of(gemm, "experts fc1 wgrad"), &loop = row_of(gemm, "experts fc1 wgrad, loop");
+  EXPECT_EQ(grouped.at("operations"), 2.0 * 2 * 3 * 13 * 24 * 2 * 16);
+  EXPECT_EQ(grouped.at("operations"), loop.at("operations"));
+  EXPECT_EQ(loop.at("calls"), 0);
+  EXPECT_GT(grouped.at("share_of_best_product"), 0);
+  EXPECT_LE(grouped.at("share_of_best_product"), 1);
+  EXPECT_THAT(gemm.out, AllOf(HasSubstr("experts fc2 dgrad, loop"), HasSubstr("of best")));
+  const Outcome ops = bench("ops" + experts);
+  expect_rows(ops, "ops");
+  for (const char* name : {"permute forward", "unpermute backward", "weighted activation backward"})
+    EXPECT_GT(row_of(ops, name).at("share_of_copy_bandwidth"), 0) << name;
+}
+
 TEST(BenchCommand, GemmMeasuresAnyShapes) {
   const Outcome o = bench("gemm --shapes 5,7,3 1,1,1 --repeats 3 --warm-cache --num-threads 1 --device cpu");
   expect_rows(o, "gemm");
