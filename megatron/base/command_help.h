@@ -22,7 +22,7 @@ struct CommandHelp {
   std::function<std::string(const std::string& flag)> about_other_flag = {};
 };
 
-/// Whether -h, --help or --help=FLAG is among the words; the command prints help_text() then.
+/// Says whether -h, --help or --help=FLAG is among the words; the command prints help_text() then.
 bool asks_for_help(const std::vector<std::string>& args);
 
 /// The help that the arguments ask for. "--help": the introduction and all flags in their groups; "--help WORD": the

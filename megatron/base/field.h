@@ -24,7 +24,7 @@ enum class WordKind { kSwitch, kInteger, kNumber, kText };
 /// The default upper bound of whole numbers: products of two of them cannot overflow.
 constexpr double kLargestCount = 2147483647;
 
-/// Whether something holds for the object that a table is bound to.
+/// Says whether something holds for the object that a table is bound to.
 using FieldCondition = std::function<bool()>;
 
 /// Where a flag does something else than in Megatron-LM: a row of docs/differences.md.

@@ -22,7 +22,7 @@ std::string help_about(const FieldTable& table, std::string_view word);
 /// A heading and its text as help_of() shows them.
 std::string help_entry(std::string_view heading, std::string_view text);
 
-/// Whether `text` contains `word`; capital letters do not matter.
+/// Says whether `text` contains `word`; capital letters do not matter.
 bool mentions(std::string_view text, std::string_view word);
 
 /// The whole table as Markdown: a heading and a table per group.

@@ -36,7 +36,7 @@ struct ConnectionUse {
 
   /// An all-to-all needs a connection between each two ranks, other collectives connect neighbours alone.
   bool connects_pairs() const { return operations.contains(CommOp::kAllToAll); }
-  /// Whether collectives gather or scatter rows by copy engine, where the GPUs reach each other.
+  /// Says whether collectives gather or scatter rows by copy engine, where the GPUs reach each other.
   bool copies_rows() const { return traits.by_copy_engine && largest > 0; }
 };
 using Connections = std::map<Connection, ConnectionUse>;

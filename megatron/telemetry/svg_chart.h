@@ -22,7 +22,7 @@ enum class SeriesStyle {
   kMarkers,  // a line with a dot at each point, for few points
 };
 
-/// Whether a value can be on an axis: it is finite, and differences and sums of such values are finite too.
+/// Says whether a value can be on an axis: it is finite, and differences and sums of such values are finite too.
 inline bool can_be_shown(double value) { return std::abs(value) <= 1e100; }
 
 /// One curve. Points whose x or y cannot be shown, or is not above zero on a logarithmic axis, are gaps.

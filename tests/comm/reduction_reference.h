@@ -54,8 +54,8 @@ std::vector<T> reference(ReduceOp reduce, const std::vector<std::vector<T>>& inp
   return result;
 }
 
-/// Whether a reduction of `num_ranks` ranks in another order may have given `actual`: each addition, and the division
-/// of an average, errs by half an eps of the largest partial sum, and so does that of the reference.
+/// Says whether a reduction of `num_ranks` ranks in another order may have given `actual`: each addition, and the
+/// division of an average, errs by half an eps of the largest partial sum, and so does that of the reference.
 template <class T>
 bool is_reduction(const std::vector<T>& actual, ReduceOp reduce, const std::vector<std::vector<T>>& inputs) {
   const std::vector<T> expected = reference(reduce, inputs);

@@ -7,8 +7,6 @@
 namespace megatron::testing {
 namespace {
 
-constexpr ExitCode kUsage = ExitCode::kUsage;
-
 BadInput without(Words flags, Words texts) {
   BadInput input{"without " + flags.front(), kPretrain, {}, kUsage, std::move(texts)};
   input.without = std::move(flags);
@@ -48,96 +46,6 @@ TEST(BadFlags, RejectsUnsupportedTrainingFlags) {
        kUsage,
        {"computes on the CPU"}},
       {"tokenizer", kPretrain, {"--tokenizer-type", "Foo"}, kUsage, {"--tokenizer-type Foo", "CharTokenizer"}},
-  });
-}
-
-BadInput of_context_ranks(const std::string& name, const std::string& words, Words texts) {
-  return {name, kPretrain, words_of("--nproc-per-node 4 --context-parallel-size 4 " + words), kUsage, std::move(texts)};
-}
-
-TEST(BadFlags, RejectsContextParallelismThatCannotBe) {
-  expect_refusals({
-      {"ranks", kPretrain, {"--context-parallel-size", "2"}, kUsage, {"1 rank does not divide by", "context 2"}},
-      of_context_ranks("length", "--seq-length 12", {"--seq-length 12 does not divide by 2 *", "Give 16"}),
-      of_context_ranks("rows of tensor ranks",
-                       "--nproc-per-node 16 --tensor-model-parallel-size 4 --sequence-parallel --seq-length 24 "
-                       "--max-position-embeddings 24 --num-attention-heads 4",
-                       {"--seq-length divided by --context-parallel-size 6 does not divide by"}),
-      of_context_ranks("type", "--cp-comm-type ring", {"--cp-comm-type ring", "p2p, all_gather, a2a, a2a+p2p"}),
-      of_context_ranks("types of layers", "--num-layers 3 --cp-comm-type p2p a2a",
-                       {"lists 2 layers", "--num-layers is 3"}),
-      of_context_ranks("heads", "--cp-comm-type a2a", {"a2a shares 2 heads", "among 4 ranks", "all_gather"}),
-      of_context_ranks("key-value heads",
-                       "--cp-comm-type a2a --num-attention-heads 12 --hidden-size 24 --group-query-attention "
-                       "--num-query-groups 6",
-                       {"6 key-value heads", "among 4 ranks"}),
-      of_context_ranks("no levels", "--cp-comm-type a2a+p2p", {"a2a+p2p needs --hierarchical-context-parallel-sizes"}),
-      of_context_ranks("product of levels", "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 4",
-                       {"2 4 have the product 8", "--context-parallel-size is 4"}),
-      of_context_ranks("one level", "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 4",
-                       {"--hierarchical-context-parallel-sizes 4 has 1 level, two are needed"}),
-      of_context_ranks("heads of the first level", "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 4 1",
-                       {"a2a+p2p shares 2 heads", "among 4 ranks"}),
-      of_context_ranks("levels of another type", "--hierarchical-context-parallel-sizes 2 2", {"needs --cp-comm-type"}),
-      of_context_ranks("window of a ring", "--window-size 4,0", {"--window-size and --cp-comm-type p2p", "all_gather"}),
-      of_context_ranks("sinks of a ring", "--softmax-type learnable", {"--softmax-type other than vanilla", "p2p"}),
-      of_context_ranks("mask of cuDNN", "--cudnn-attention-dropout --bf16 --cp-comm-type all_gather",
-                       {"--cudnn-attention-dropout and --cp-comm-type all_gather"}),
-      of_context_ranks("graphs", "--cuda-graph-impl full_iteration",
-                       {"--context-parallel-size with --cuda-graph-impl"}),
-  });
-}
-
-/// Four ranks, samples of 16 tokens.
-BadInput of_hybrid_ranks(const std::string& name, const std::string& words, Words texts) {
-  return {name, kPretrain,
-          words_of("--nproc-per-node 4 --seq-length 16 --dataloader-inter-document-masking --hybrid-context-parallel "
-                   "--max-seqlen-per-dp-cp-rank 8 " +
-                   words),
-          kUsage, std::move(texts)};
-}
-
-TEST(BadFlags, RejectsHybridContextParallelismThatCannotBe) {
-  constexpr std::string_view kHybrid = "--hybrid-context-parallel";
-  const auto with = [&](std::string_view flag) { return fmt::format("{} with {}", kHybrid, flag); };
-  expect_refusals({
-      of_hybrid_ranks("number of ranks", "--nproc-per-node 6 --global-batch-size 6",
-                      {"on 6 data- and context-parallel ranks", "must be a power of two"}),
-      of_hybrid_ranks("ranks of context",
-                      "--nproc-per-node 6 --context-parallel-size 3 --seq-length 24 "
-                      "--max-position-embeddings 24",
-                      {"on 6 data- and context-parallel ranks"}),
-      {"one rank",
-       kPretrain,
-       words_of("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 64 --dataloader-inter-document-masking"),
-       kUsage,
-       {"on 1 data- and context-parallel rank:"}},
-      of_hybrid_ranks("length", "--max-seqlen-per-dp-cp-rank 3", {"--seq-length 16 does not fit 4 ranks", "Give", "4"}),
-      of_hybrid_ranks("no length", "--max-seqlen-per-dp-cp-rank 0", {"must be at least 1"}),
-      {"without length",
-       kPretrain,
-       words_of("--nproc-per-node 2 --hybrid-context-parallel --dataloader-inter-document-masking"),
-       kUsage,
-       {"needs --max-seqlen-per-dp-cp-rank"}},
-      {"whole samples",
-       kPretrain,
-       words_of("--nproc-per-node 2 --hybrid-context-parallel --max-seqlen-per-dp-cp-rank 64"),
-       kUsage,
-       {"needs samples of separate documents"}},
-      {"positions of samples",
-       kPretrain,
-       words_of("--nproc-per-node 2 --hybrid-context-parallel --max-seqlen-per-dp-cp-rank 64 --reset-attention-mask"),
-       kUsage,
-       {"--reset-attention-mask with --reset-position-ids"}},
-      of_hybrid_ranks("stages", "--pipeline-model-parallel-size 2", {with("--pipeline-model-parallel-size above 1")}),
-      of_hybrid_ranks("means", "--no-calculate-per-token-loss", {with("--no-calculate-per-token-loss")}),
-      of_hybrid_ranks("shared heads", "--cp-comm-type a2a", {with("--cp-comm-type a2a"), "p2p or all_gather"}),
-      of_hybrid_ranks("two levels", "--cp-comm-type a2a+p2p", {with("--cp-comm-type a2a+p2p")}),
-      of_hybrid_ranks("window of a ring", "--window-size 4,0", {"--window-size and --cp-comm-type p2p"}),
-      of_hybrid_ranks("documents twice", "--reset-attention-mask",
-                      {"--dataloader-inter-document-masking with --reset-attention-mask"}),
-      of_hybrid_ranks("positions twice", "--reset-position-ids",
-                      {"--dataloader-inter-document-masking with --reset-position-ids"}),
   });
 }
 

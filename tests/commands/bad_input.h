@@ -16,6 +16,7 @@ enum class Command { kPretrainGpt, kPreprocessData, kGenerate, kData };
 // Their names in tables of cases.
 inline constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPreprocessData,
                          kGenerate = Command::kGenerate, kInspect = Command::kData;
+inline constexpr ExitCode kUsage = ExitCode::kUsage;
 
 /// In words and texts, '@' stands for a folder of the case, which holds
 ///   text.txt         paragraphs of the characters "\n abcdefgh"

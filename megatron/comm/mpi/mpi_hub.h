@@ -45,7 +45,7 @@ class MpiHub {
 
   /// Fails the world on all ranks. The first reason stays. Any thread, any time.
   void fail(const std::string& text);
-  /// Whether another rank reported the failure.
+  /// Says whether another rank reported the failure.
   bool has_failed_elsewhere() const;
 
   /// Ends the job on this rank; returns when all ranks have called it. @throw CommError if the world has failed, or

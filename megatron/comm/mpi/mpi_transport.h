@@ -31,7 +31,7 @@ class MpiTransport {
   Request synchronous_send(int rank, int tag, const void* data, size_t bytes) const;
   Request receive(int rank, int tag, void* data, size_t bytes) const;
   Request receive_from_any(int tag, void* data, size_t bytes) const;
-  /// Whether the message is done; then the request becomes null. Lets all messages of the process progress.
+  /// Says whether the message is done; then the request becomes null. Lets all messages of the process progress.
   bool test(Request& request) const;
   /// Cancels the receive of a message that has not been sent.
   void cancel(Request& request) const;

@@ -12,7 +12,7 @@ inline void check_cuda_call(cudaError_t status, const char* call) {
   require<DeviceError>(status == cudaSuccess, "[comm/nccl] {} failed: {}", call, cudaGetErrorString(status));
 }
 
-/// Whether `data` is host memory that a GPU cannot read. False for null.
+/// Says whether `data` is host memory that a GPU cannot read. False for null.
 inline bool is_host_memory(const void* data) {
   if (!data) return false;
   cudaPointerAttributes attributes{};

@@ -47,7 +47,7 @@ class NcclBackend final : public ProcessGroupBackend {
   NcclLane::Connection connect_messages(const NcclLane::Facts& lane, NcclLibrary::Stream stream, int64_t bytes);
   /// Memory of all members of a lane, which each allocates in the same way.
   PeerMemory::Made make_memory(const NcclLane::Facts& lane, int64_t bytes);
-  /// Whether rows and messages go by copy engine where they can.
+  /// Says whether rows and messages go by copy engine where they can.
   bool is_copied() const { return group_.traits.by_copy_engine && hub_.copies_between_gpus(); }
   /// @param bytes see ConnectionUse::largest
   NcclLane& collectives(int64_t bytes = CopiedGroups::kAnySize);

@@ -65,14 +65,14 @@ class NcclFlight {
 
   const OperationInfo& info() const { return info_; }
   const LanePlace& place() const { return place_; }
-  /// Whether a CUDA graph captured it: then it has no begin or end of its own, only a position in the
+  /// Says whether a CUDA graph captured it: then it has no begin or end of its own, only a position in the
   /// captured streams.
   bool is_recorded() const { return place_.index == kRecorded; }
   std::string to_string() const {
     return text_.empty() ? describe(info_.op, info_.sequence, info_.site.view(), group_) : text_;
   }
   Time enqueued() const { return enqueued_; }
-  /// Whether the host waits for it in Work::wait(): a barrier, or an operand is host memory.
+  /// Says whether the host waits for it in Work::wait(): a barrier, or an operand is host memory.
   bool is_for_host() const { return is_for_host_; }
   static bool is_for_host(CommOp op, const NcclOperands& operands);
 
@@ -83,7 +83,7 @@ class NcclFlight {
   /// After launch(). @throw CommError naming the operation if the GPU reports an error of any kernel
   bool has_started() const;
   bool has_ended() const;
-  /// Whether the GPU has finished with it: it has ended, or an error has ended all work.
+  /// Says whether the GPU has finished with it: it has ended, or an error has ended all work.
   bool is_over() const noexcept;
   void make_stream_wait(NcclLibrary::Stream stream) const;
 

@@ -61,7 +61,7 @@ class NcclHub {
   }
   /// Returns when all members have called it, or a rank has failed.
   void meet_at_end(const NcclLane::Facts& lane) { connections_.meet_at_end(lane); }
-  /// Whether rows and messages of groups with that trait go by copy engine where they can.
+  /// Says whether rows and messages of groups with that trait go by copy engine where they can.
   bool copies_between_gpus() const { return options_.copies_between_gpus; }
   /// See GpuRanks.
   std::string transports() const { return connections_.transports(); }

@@ -40,7 +40,7 @@ class NcclLibrary {
   void destroy(Communicator communicator) const noexcept;
   /// Ends operations in flight on this rank, in place of finalize() and destroy(). Any thread.
   void abort(Communicator communicator) const noexcept;
-  /// Whether a call is still in progress. @throw CommError if it, or an operation in flight, has failed
+  /// Says whether a call is still in progress. @throw CommError if it, or an operation in flight, has failed
   bool is_in_progress(Communicator communicator) const;
 
   /// Counts are elements. The operation is on the stream once is_in_progress() is false.

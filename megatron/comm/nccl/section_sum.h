@@ -21,7 +21,7 @@ struct SectionSum {
   DType dtype = DType::kBFloat16;
 };
 
-/// Whether sum_sections() supports the dtype: float, or bfloat16, which it sums in float and rounds once.
+/// Says whether sum_sections() supports the dtype: float, or bfloat16, which it sums in float and rounds once.
 constexpr bool sums_sections_of(DType dtype) { return dtype == DType::kBFloat16 || dtype == DType::kFloat32; }
 
 /// Loads the kernels, which would otherwise happen at their first launch and may wait for work in flight.

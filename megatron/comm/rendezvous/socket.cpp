@@ -29,7 +29,7 @@ void send_at_once(int descriptor) {
   setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/// Whether `descriptor` is ready for `events`, or broken, before `deadline`.
+/// Says whether `descriptor` is ready for `events`, or broken, before `deadline`.
 bool wait_until(int descriptor, short events, Clock::time_point deadline) {
   pollfd entry{descriptor, events, 0};
   while (true) {

@@ -31,7 +31,7 @@ class Socket {
   void send(std::span<const std::byte> bytes, std::chrono::milliseconds timeout) const;
   /// Fills `bytes`. @throw CommError if the other side closes, or has not sent all after `timeout`
   void receive(std::span<std::byte> bytes, std::chrono::milliseconds timeout) const;
-  /// Whether there is something to receive, or the other side has closed, within `timeout`.
+  /// Says whether there is something to receive, or the other side has closed, within `timeout`.
   bool has_received(std::chrono::milliseconds timeout) const;
   /// Ends calls in which other threads wait.
   void shut_down() const;

@@ -11,8 +11,8 @@ namespace megatron::testing {
 /// backend: threads/run_world.cpp, mpi/run_world.cpp, nccl/run_world.cpp.
 void run_world(int num_ranks, const std::function<void(RankContext&)>& function);
 
-/// Whether sums of floating-point numbers are formed in rank order and rounded once, whatever the number of ranks. Else
-/// only two ranks have no choice.
+/// Says whether sums of floating-point numbers are formed in rank order and rounded once, whatever the number of ranks.
+/// Else only two ranks have no choice.
 bool sums_in_rank_order();
 
 }  // namespace megatron::testing

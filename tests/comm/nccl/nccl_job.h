@@ -6,7 +6,7 @@
 namespace megatron::testing {
 
 NcclWorld& nccl_job();
-/// Whether its groups "world" and "half" use copies for collectives and sends.
+/// Says whether its groups "world" and "half" use copies for collectives and sends.
 bool copies_between_gpus();
 /// The stream that waits for its operations.
 CUstream_st* compute_stream();
