@@ -37,7 +37,7 @@ class Timers {
   void stop(std::string_view name, int level);
   /// From the next start on; no timer of the levels between may run.
   void set_log_level(int log_level) { log_level_ = log_level; }
-  /// Whether timers of this level record anything.
+  /// Says whether timers of this level record anything.
   bool records(int level) const { return level <= log_level_; }
 
   /// Stands still from here to the end of a block, and then goes on; nothing for a timer that does not run.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/pipeline_parallel/communication.h"
 
@@ -126,7 +125,11 @@ Payload Executor::take_input(const Action& a, Run& run) {
 }
 
 void Executor::begin_forward(const Action& a, Run& run) {
-  if (ctx_.is_training()) run.tape = std::make_unique<Tape>(ctx_.device);
+  if (ctx_.is_training()) {
+    const Chunk& segments = options_.chunks[static_cast<size_t>(a.chunk)];
+    run.tape = std::make_unique<Tape>(ctx_.device);
+    if (std::ranges::any_of(segments, &Segment::offloads)) run.tape->offload_beside_kernels(segments.size());
+  }
   run.now = take_input(a, run);
   for (NamedTensor& item : run.now) {
     item.tensor.slot = {};

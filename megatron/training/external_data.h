@@ -20,8 +20,8 @@ class ExternalData {
   /// a data-parallel rank (tensor, pipeline and context parallel ones) each make a source, and these must be equal.
   virtual std::unique_ptr<BatchSource> train(int64_t dp_rank, int64_t consumed_samples) const = 0;
 
-  /// Whether there are a validation set and a test set, of batches of --eval-micro-batch-size samples. An evaluation
-  /// takes --eval-iters global batches.
+  /// Says whether there are a validation set and a test set, of batches of --eval-micro-batch-size samples. An
+  /// evaluation takes --eval-iters global batches.
   virtual bool has_validation() const { return false; }
   virtual bool has_test() const { return false; }
   virtual std::unique_ptr<BatchSource> validation(int64_t /*dp_rank*/, int64_t /*consumed_samples*/) const {

@@ -15,6 +15,7 @@
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/checkpoint/save_folder.h"
 #include "megatron/training/config/layouts.h"
+#include "megatron/training/planning/expert_room.h"
 #include "megatron/training/planning/gpu_memory_check.h"
 #include "megatron/training/planning/host_tables.h"
 #include "megatron/training/planning/parameter_count.h"
@@ -141,6 +142,21 @@ void require_plan_fits_on(const DeviceChoice& device, const PretrainEnvironment&
                      .places = environment.gpu_ranks ? environment.gpu_ranks->places() : RankPlaces(),
                      .with_flags = environment.with_flags},
                     gpu);
+}
+
+/// With as much room for the tokens of experts as the GPUs of all ranks have, and says how much.
+PretrainConfig with_expert_room_on(const DeviceChoice& device, const PretrainEnvironment& environment,
+                                   const PretrainConfig& config, const ProcessGroup& world) {
+  if (device.kind != DeviceKind::kCuda || !environment.gpu_ranks) return config;
+  const GpuMemory gpu = memory_at_start(device);
+  const PretrainConfig chosen = with_expert_room(config, [&](const PretrainConfig& run) {
+    const MemoryPlan memory = plan_steps_on(device, environment, run).memory;
+    int64_t excess = least_gpu_bytes(memory, gpu) + gpu.others - gpu.total;
+    world.all_reduce({&excess, DType::kInt64, {1}, {1}}, ReduceOp::kMax, {.site = "room of experts"}).wait();
+    return excess <= 0;
+  });
+  if (const std::string text = expert_room_text(chosen); !text.empty()) environment.progress.info(text);
+  return chosen;
 }
 
 /// The GPU memory of this process beside its arena, when the model is built and all ranks are connected.
@@ -343,6 +359,7 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
                     *config.validation.eval_interval));
   prepare_outputs(config, environment.files, groups.world.rank() == 0);
   if (!environment.world && config.parallel.world_size > 1) return run_ranks(config, measured, data, timers);
+  config = with_expert_room_on(device, environment, config, groups.world);
   const StepPlan plan = plan_steps_on(device, environment, config);
   require_plan_fits_on(device, environment, config, plan.memory, memory_at_start(device), groups.world);
   run_rank(config, with_transports(measured, groups.world), data,

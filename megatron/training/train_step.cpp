@@ -10,9 +10,8 @@
 #include "megatron/core/copy.h"
 #include "megatron/core/readback.h"
 #include "megatron/distributed/finalize_model_grads.h"
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/loss_seed.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/kernels/loss_seed.h"
 #include "megatron/pipeline_parallel/executor.h"
 #include "megatron/transformer/moe/moe_step.h"
 #include "megatron/transformer/qk_clip.h"
@@ -62,10 +61,9 @@ Tensor TrainStep::attached_loss_scale(size_t num_batches) const {
 }
 
 ContextBatches TrainStep::own_batches(const MicroBatches& whole) const {
-  // A dry run has no documents: its samples are as long as they may be.
-  const bool is_real = ctx_.device.kind() != DeviceKind::kMeta;
-  if (options_.hybrid_context && is_real) return hybrid_context_batches(whole, groups_, *options_.hybrid_context);
-  return ContextBatches(whole, options_.context.cut);
+  if (!options_.hybrid_context) return ContextBatches(whole, options_.context.cut);
+  return ctx_.device.is_meta() ? longest_hybrid_batches(whole, groups_, *options_.hybrid_context)
+                               : hybrid_context_batches(whole, groups_, *options_.hybrid_context);
 }
 
 /// @param place  null: that of the rank in the layout.
@@ -79,7 +77,9 @@ BatchUploadOptions TrainStep::upload_options(const BatchPlace* place, int64_t fi
   options.sample_length = place->sample_length;
   options.first_position = place->first_position;
   options.context.cut = {.rank = place->rank, .size = place->size};
-  options.context.max_documents = 1;
+  options.row_numbers = place->row_numbers;
+  // A document has a token at least, so memory depends on the tokens alone.
+  options.context.max_documents = place->size > 1 ? 1 : std::ssize(place->row_numbers);
   return options;
 }
 
@@ -89,30 +89,50 @@ TrainStep::Uploaded TrainStep::upload_all(const MicroBatches& batches, std::span
   Tensor scale;
   if (!forward_only && model_.attaches_losses()) scale = attached_loss_scale(batches.size());
   PendingLosses& losses = uploaded.losses;
+  const auto with_tensors_of_step = [this, scale, &metrics](Batch batch) {
+    for (const MetricSpec& spec : model_.metrics())
+      batch.tensors.push_back({spec.name, metrics.accumulator(spec.name)});
+    if (scale.defined()) batch.tensors.push_back({std::string(kAttachedLossScale), scale});
+    return batch;
+  };
+  if (!places.empty()) {
+    losses.weights = {1};
+    uploaded.batches.resize(batches.size());
+    uploaded.upload = [=, this](size_t m) {
+      return with_tensors_of_step(megatron::upload(ctx_, batches[m], upload_options(&places[m], 0, 1)));
+    };
+  }
   // Micro-batch m of all ranks together lies before micro-batch m + 1 in the global batch, in the order of the ranks.
   int64_t first_of_all = 0;
-  for (size_t m = 0; m < batches.size(); ++m) {
+  for (size_t m = 0; places.empty() && m < batches.size(); ++m) {
     const HostBatch batch = batches[m];
     const int64_t first_sample = first_of_all + groups_.dp.rank() * batch.num_samples;
     losses.weights.push_back(forward_only ? 1 : loss_weight(batch, batches.size()));
-    const BatchPlace* place = places.empty() ? nullptr : &places[m];
-    Batch& added =
-        uploaded.batches.emplace_back(upload(ctx_, batch, upload_options(place, first_sample, losses.weights.back())));
-    for (const MetricSpec& spec : model_.metrics())
-      added.tensors.push_back({spec.name, metrics.accumulator(spec.name)});
-    if (scale.defined()) added.tensors.push_back({std::string(kAttachedLossScale), scale});
+    uploaded.batches.push_back(
+        with_tensors_of_step(upload(ctx_, batch, upload_options(nullptr, first_sample, losses.weights.back()))));
     first_of_all += groups_.dp.size() * batch.num_samples;
   }
-  losses.values.resize(losses_.size() * batches.size());
+  losses.values.resize(losses_.size() * losses.weights.size());
   losses.on_device = ctx_.empty("losses", {std::ssize(losses.values)}, DType::kFloat64, MemoryUse::kData);
   return uploaded;
+}
+
+/// A rank without pipeline stages has done backward of a micro-batch when it begins the next.
+const Batch& TrainStep::Uploaded::at(int micro_batch) {
+  const auto place = static_cast<size_t>(micro_batch);
+  if (upload && micro_batch != current) {
+    if (current >= 0) batches[static_cast<size_t>(current)] = {};
+    batches.at(place) = upload(place);
+    current = micro_batch;
+  }
+  return batches.at(place);
 }
 
 void TrainStep::execute(Uploaded& uploaded, bool forward_only, Timers* timers) {
   Tensor& losses = uploaded.losses.on_device;
   // A rank that is not the last of the pipeline computes none.
   launch(ctx_, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = losses.view(), .value = 0}); });
-  const auto micro_batch = [&](int m) -> const Batch& { return uploaded.batches.at(static_cast<size_t>(m)); };
+  const auto micro_batch = [&](int m) -> const Batch& { return uploaded.at(m); };
   const ExecutorOptions options{
       .chunks = model_.chunks(micro_batch),
       .border_payload = [&](int stage, int m) { return model_.border_payload(stage, micro_batch(m)); },
@@ -122,10 +142,12 @@ void TrainStep::execute(Uploaded& uploaded, bool forward_only, Timers* timers) {
       .timers = timers};
   Executor executor(ctx_, options);
   executor.on_output = [&](const Payload& output, int m) {
+    const size_t num_slots = uploaded.losses.weights.size(), slot = static_cast<size_t>(m) % num_slots;
     for (size_t i = 0; i < losses_.size(); ++i) {
-      Tensor place = losses.slice(0, static_cast<int64_t>(i * uploaded.batches.size()) + m, 1);
-      launch(ctx_, {.name = "copy"},
-             [&](auto& stream) { kernels::copy(stream, {.x = at(output, losses_[i]).view(), .y = place.view()}); });
+      Tensor place = losses.slice(0, static_cast<int64_t>(i * num_slots + slot), 1);
+      launch(ctx_, {.name = "loss_sum"}, [&](auto& stream) {
+        kernels::accumulate(stream, {.x = at(output, losses_[i]).view(), .y = place.view()});
+      });
     }
   };
   const Schedule& schedule = schedule_of(uploaded.batches.size(), forward_only);
@@ -263,8 +285,8 @@ void TrainStep::clip_qk(TrainStepResult& result) {
 /// A step that is computed again has the same state: its number, which is part of every dropout counter, and weights.
 TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration,
                                Timers* timers, const StepExamination* examination) {
+  const ContextBatches own = own_batches(batches);  // hosts may wait for each other's documents: not in the step
   const GpuRanks::Step step(gpu_ranks_);
-  const ContextBatches own = own_batches(batches);
   Computed computed = compute(own, scheduler, iteration, timers);
   const auto examine = [&] {
     while (examination->wants_again(values_of(computed))) computed = compute(own, scheduler, iteration, timers);

@@ -82,19 +82,25 @@ class TrainStep {
   std::vector<MetricSpec> metric_specs() const;
   /// Losses of micro-batches that are on their way to the host.
   struct PendingLosses {
-    Tensor on_device;             // [losses of the model * micro-batches] fp64, one loss after the other
+    Tensor on_device;             // [losses of the model * slots] fp64, one loss after the other
     std::vector<double> values;   // here, after the wait
-    std::vector<double> weights;  // see BatchUploadOptions
+    std::vector<double> weights;  // of each slot: see BatchUploadOptions
     double sum() const;
   };
-  /// Micro-batches in device memory, and where their losses go.
+  /// Micro-batches in device memory, and where their losses go. Each has a slot. Where their number and their sizes
+  /// follow from the documents, they are there one at a time and share one slot, so that memory does not depend on
+  /// either.
   struct Uploaded {
     std::vector<Batch> batches;
     PendingLosses losses;
+    std::function<Batch(size_t)> upload;  // where they come one at a time
+    int current = -1;
+
+    const Batch& at(int micro_batch);
   };
   Tensor attached_loss_scale(size_t num_batches) const;
   ContextBatches own_batches(const MicroBatches& whole) const;
-  /// With the accumulators of the model's own metrics. @param places  see ContextBatches.
+  /// With the accumulators of the model's own metrics. @param places  see ContextBatches. Refers to both.
   Uploaded upload_all(const MicroBatches& batches, std::span<const BatchPlace> places, bool forward_only,
                       const StepMetrics& metrics);
   BatchUploadOptions upload_options(const BatchPlace* place, int64_t first_sample, double loss_weight) const;

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "megatron/core/copy.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/move_rows.h"
 #include "megatron/pipeline_parallel/executor.h"

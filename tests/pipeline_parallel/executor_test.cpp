@@ -9,7 +9,6 @@
 
 #include "megatron/comm/meta/meta_world.h"
 #include "megatron/distributed/param_and_grad_buffer.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
 #include "tests/testing/rank_threads.h"

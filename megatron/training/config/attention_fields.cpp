@@ -60,17 +60,13 @@ void describe_qk_clip(FieldTable& table, PretrainConfig& config) {
   table
       .add("qk_clip", net.qk_clip,
            "after a step, scale the weights of queries and keys of heads whose largest logit is above "
-           "--qk-clip-threshold, and log that logit; on CPUs alone")
+           "--qk-clip-threshold, and log that logit; attention sinks are no logits")
       .differs({.megatron = "scales a weight and its main parameters each on its own, fails with "
                             "--use-distributed-optimizer and with --attention-output-gate, makes weights NaN where a "
                             "head of a clipped layer has no logit above 0, and 0 where one is infinite",
                 .ours = "scales the main parameters and rounds them to the weights, whatever keeps them; heads at or "
                         "below the threshold, or with a logit that is not finite, stay as they are",
-                .in_force = clips})
-      .cannot_run_where(
-          [&net] { return net.finds_max_attention_logits() && net.softmax_type != SoftmaxType::kVanilla; },
-          "--qk-clip or --log-max-attention-logit with a --softmax-type other than vanilla: an attention sink is no "
-          "logit of a key. Leave out one of both");
+                .in_force = clips});
   table.add("qk_clip_threshold", net.qk_clip_threshold, "largest logit that --qk-clip leaves as it is")
       .above(0)
       .needs("--qk-clip", clips)
@@ -117,7 +113,7 @@ void describe_core(FieldTable& table, PretrainConfig& config) {
       .known_as("attention-multiplier query-pre-attn-scalar");
   table
       .add("attn_logit_softcapping", net.attn_logit_softcapping,
-           "bend scores towards C and -C, C * tanh(score / C), as Gemma 2 does; on CPUs alone (megatron.cpp only)")
+           "bend scores towards C and -C, C * tanh(score / C), as Gemma 2 does (megatron.cpp only)")
       .by_default("none")
       .above(0)
       .gives_weights_meaning()

@@ -5,6 +5,7 @@ namespace megatron {
 FieldTable describe(PretrainConfig& config) {
   FieldTable table;
   describe_model(table, config);
+  describe_offload(table, config);
   describe_training(table, config);
   describe_data(table, config);
   describe_optimizer(table, config);

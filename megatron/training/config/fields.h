@@ -28,6 +28,8 @@ Field& add_pattern(FieldTable& table, std::string_view name, LayerPattern& patte
 // The parts of describe(), one file each.
 void describe_model(FieldTable& table, PretrainConfig& config);
 void describe_attention(FieldTable& table, PretrainConfig& config);
+/// Activations in host memory.
+void describe_offload(FieldTable& table, PretrainConfig& config);
 void describe_experts(FieldTable& table, PretrainConfig& config);
 void describe_training(FieldTable& table, PretrainConfig& config);
 void describe_optimizer(FieldTable& table, PretrainConfig& config);

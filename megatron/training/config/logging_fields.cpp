@@ -78,7 +78,7 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
       .such_as("--save run --save-interval 500 --log-progress");
   table.add("log_params_norm", logging.log_params_norm, "add the L2 norm of all weights to the line");
   table.add("log_max_attention_logit", config.transformer.log_max_attention_logit,
-            "add the largest logit of attention in the step to the line; on CPUs alone");
+            "add the largest logit of attention in the step to the line");
   table.add("log_jsonl", logging.log_jsonl, "file for one JSON object per line (megatron.cpp only)")
       .differs_between_hosts()
       .known_as("jsonl log-file log-json log-path");

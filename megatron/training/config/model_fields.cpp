@@ -258,9 +258,10 @@ void describe_recompute(FieldTable& table, PretrainConfig& config) {
   table
       .add("recompute_modules", net.recompute_modules,
            "selective: which parts. layernorm drops the output of each layer's two norms, which the "
-           "linear behind it then computes again from the norm's input")
+           "linear behind it then computes again from the norm's input; mla_up_proj drops the queries, keys and values "
+           "of latent attention, which are computed again from the latent vectors")
       .by_default("core_attn")
-      .later({"mla_up_proj", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
+      .later({"gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
       .such_as("--recompute-granularity selective --recompute-modules core_attn layernorm");
 }
 

@@ -310,6 +310,11 @@ void resolve_recompute(PretrainConfig& config, Mistakes& mistakes) {
   if (selective && net.recompute_modules.empty()) net.recompute_modules = {RecomputeModule::kCoreAttn};
   if (selective && net.moe && config.experts.layer_recompute && !net.recomputes(RecomputeModule::kMoe))
     net.recompute_modules.push_back(RecomputeModule::kMoe);
+  if (selective && net.recomputes(RecomputeModule::kMlaUpProj) && !net.mla)
+    mistakes.add(
+        {"--recompute-modules", "--multi-latent-attention"},
+        "--recompute-modules mla_up_proj needs --multi-latent-attention, whose up projections it repeats: leave "
+        "it out");
   if (!selective && !net.recompute_modules.empty())
     mistakes.add({"--recompute-modules", "--recompute-granularity"},
                  "--recompute-modules goes with --recompute-granularity selective only");

@@ -60,7 +60,7 @@ struct ParallelConfig {
   int64_t data_parallel_size = 1;
   std::optional<int64_t> virtual_pipeline_model_parallel_size;
 
-  /// Whether ranks have different experts, or parts of them.
+  /// Says whether ranks have different experts, or parts of them.
   bool shares_experts() const {
     return expert_model_parallel_size > 1 || expert_tensor_parallel_size.value_or(tensor_model_parallel_size) > 1;
   }

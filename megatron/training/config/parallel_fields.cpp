@@ -72,13 +72,15 @@ void describe_sizes(FieldTable& table, PretrainConfig& config) {
       .such_as("--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2");
   const auto is_hybrid = [&config] { return config.parallel.hybrid_context_parallel; };
   table
-      .add(
-          "hybrid_context_parallel", parallel.hybrid_context_parallel,
-          "each document gets as many of the data- and context-parallel ranks as it needs, a power of two, and goes to "
-          "those that have least to do")
-      .differs({.megatron = "waits for all ranks between rounds of documents; needs --sft",
+      .add("hybrid_context_parallel", parallel.hybrid_context_parallel,
+           "each document gets as many of the data- and context-parallel ranks as it needs, a power of two or all, and "
+           "goes to those that have least to do")
+      .differs({.megatron = "waits for all ranks between rounds of documents; needs --sft and an even number of ranks; "
+                            "a micro-batch is one document",
                 .ours = "ranks wait only for those with which they share a document; takes "
-                        "--dataloader-inter-document-masking too; evaluates with --context-parallel-size ranks",
+                        "--dataloader-inter-document-masking too, and any number of ranks; documents of one rank share "
+                        "micro-batches, without tokens behind the last one that has a weight in the loss; evaluates "
+                        "with --context-parallel-size ranks",
                 .in_force = is_hybrid})
       .such_as(
           "--data-path data --dataloader-inter-document-masking --hybrid-context-parallel "

@@ -5,6 +5,7 @@ namespace megatron {
 void resolve(PretrainConfig& config, int64_t world_size, Mistakes& mistakes) {
   resolve_model(config, mistakes);
   resolve_parallel(config, world_size, mistakes);
+  check_offload(config, mistakes);
   resolve_batches(config, mistakes);
   resolve_schedule(config, mistakes);
   resolve_data(config, mistakes);

@@ -25,6 +25,8 @@ void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mist
 void resolve_context_parallel(const PretrainConfig& config, Mistakes& mistakes);
 /// The part of resolve_parallel for the pipeline.
 void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes);
+/// Values in host memory.
+void check_offload(const PretrainConfig& config, Mistakes& mistakes);
 void resolve_batches(PretrainConfig& config, Mistakes& mistakes);
 void resolve_schedule(PretrainConfig& config, Mistakes& mistakes);
 void resolve_data(PretrainConfig& config, Mistakes& mistakes);

@@ -120,7 +120,7 @@ TEST(PretrainConfig, NamesMegatronsFlagForSpellingsOfWhatIsNotHereYet) {
   EXPECT_THAT(
       refusal(with({"--fp8", "hybrid"})),
       HasSubstr("--fp8: Megatron's flag is --fp8-format, a flag of Megatron that megatron.cpp does not have yet"));
-  EXPECT_THAT(refusal(with({"--cpu-optimizer"})), HasSubstr("Megatron's flag is --optimizer-cpu-offload, a flag of"));
+  EXPECT_THAT(refusal(with({"--cpu-optimizer"})), HasSubstr("--optimizer-cpu-offload"));
 }
 
 TEST(PretrainConfig, TakesWhatScriptsGiveToTorchrun) {

@@ -115,6 +115,80 @@ TEST_F(CudaTraining, HasTheBitsOfAnotherRunAndOfRecompute) {
     }
 }
 
+/// The host's arithmetic is the CPU's: it follows the GPU's as a run on the CPU does.
+TEST_F(CudaTraining, WithTheOptimizerOnTheHostFollowsTheGpusOptimizer) {
+  const std::string offload = " --optimizer-cpu-offload", overlap = offload + " --overlap-cpu-optimizer-d2h-h2d";
+  for (const char* precision :
+       {"", " --bf16", " --bf16 --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
+        " --bf16 --use-distributed-optimizer"}) {
+    SCOPED_TRACE(precision);
+    const std::string words = kOddLlama + precision + " --deterministic-mode";
+    const auto run = [&](const std::string& way, int64_t piece) {
+      PretrainConfig config = small_config(words + way);
+      config.optimizer.host_piece_elements = piece;
+      Trainer trainer(config, {.device = DeviceKind::kCuda, .num_threads = 8});
+      if (!way.empty()) {
+        EXPECT_GT(trainer.device().pinned.amount(MemoryUse::kOptimizer).live, 0);
+      }
+      return outcome_of(trainer, 5);
+    };
+    const Outcome plain = run("", 0), serial = run(offload, 1 << 22);
+    EXPECT_TRUE(run(overlap, 1 << 22) == serial) << "copies beside the arithmetic give other bits";
+    EXPECT_TRUE(run(overlap, 8192) == serial) << "many pieces, whose places in staging memory are used again";
+    EXPECT_TRUE(run(overlap, 100000) == serial) << "pieces that no tile divides";
+    double distance = 0;
+    for (size_t i = 0; i < plain.losses.size(); ++i)
+      distance = std::max(distance, std::abs(serial.losses[i] - plain.losses[i]) / plain.losses[i]);
+    EXPECT_LT(distance, *precision ? epsilon(DType::kBFloat16) : tolerance(DType::kFloat32, 20));
+    EXPECT_NEAR(serial.params_norm, plain.params_norm, 1e-3 * plain.params_norm);
+    const Outcome half = run(overlap + " --optimizer-offload-fraction 0.5", 8192);
+    EXPECT_NEAR(half.losses.back(), plain.losses.back(), epsilon(DType::kBFloat16) * plain.losses.back());
+    fmt::print("5 steps{}: relative distance of losses {:.2e}\n", precision, distance);
+  }
+}
+
+/// Large values, so that copies take longer than layers, and several micro-batches, so that host memory is used again.
+TEST_F(CudaTraining, HasTheBitsOfThePlainRunWithActivationsOnTheHost) {
+  const std::string words = llama_like(
+      "--bf16 --deterministic-mode --num-layers 8 --hidden-size 256 --ffn-hidden-size 1024 --seq-length 2048 "
+      "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 4");
+  Trainer plain(small_config(words), kCuda);
+  const Outcome expected = outcome_of(plain, 3);
+  const std::string modules =
+      " --fine-grained-activation-offloading --offload-modules attn_norm core_attn attn_proj "
+      "mlp_norm qkv_linear --min-offloaded-tensor-size ";
+  for (const std::string& way :
+       {std::string(" --cpu-offloading-num-layers 1"), std::string(" --cpu-offloading-num-layers 4"),
+        std::string(" --cpu-offloading-num-layers 7"), modules + "1", modules + "100000"}) {
+    Trainer offloaded(small_config(words + way), kCuda);
+    EXPECT_TRUE(outcome_of(offloaded, 3) == expected) << way;
+    EXPECT_GT(offloaded.device().pinned.amount(MemoryUse::kActivations).peak, 0);
+    EXPECT_EQ(offloaded.device().pinned.amount(MemoryUse::kActivations).live, 0);
+    if (!way.ends_with(" 1")) {
+      EXPECT_LT(offloaded.device().arena.amount(MemoryUse::kActivations).peak,
+                plain.device().arena.amount(MemoryUse::kActivations).peak);
+    }
+  }
+}
+
+TEST_F(CudaTraining, ResumesOnTheHostWhatTheGpuStepped) {
+  const std::string offload = " --optimizer-cpu-offload --overlap-cpu-optimizer-d2h-h2d";
+  const ScratchDirectory directory;
+  const std::string words = llama_like("--bf16 --deterministic-mode --save-interval 1 --save " + directory.path());
+  const PretrainConfig saved = small_config(words + offload);
+  const PretrainConfig loaded = small_config(words + offload + " --load " + directory.path());
+  PosixFileSystem files;
+  Trainer straight(saved, kCuda), resumed(loaded, kCuda);
+  train(straight, 0, 2);
+  Checkpointer(files, saved, {}).save(straight);
+  ASSERT_TRUE(Checkpointer(files, loaded, {}).load(resumed));
+  EXPECT_EQ(optimizer_state_of(resumed), optimizer_state_of(straight));
+  EXPECT_TRUE(outcome_of(resumed, 2) == outcome_of(straight, 2));
+  Trainer on_gpu(small_config(words + " --load " + directory.path()), kCuda);
+  ASSERT_TRUE(Checkpointer(files, on_gpu.config(), {}).load(on_gpu));
+  EXPECT_EQ(on_gpu.progress().iteration, 2);
+}
+
 TEST_F(CudaTraining, SkipsStepsThatOverflow) {
   Trainer trainer(small_config(llama_like("--fp16 --initial-loss-scale 1e9 --hysteresis 1")), kCuda);
   const std::vector<double> before = weights_of(trainer);
