@@ -100,6 +100,21 @@ KernelCall loop(const Context& ctx, const ExpertLinear& z, LinearPass pass) {
   };
 }
 
+/// The router's matmuls in the dtypes of its op (ops/router_logits.h): gradients of fp32 logits are three terms in
+/// bf16, side by side.
+std::vector<KernelCase> router_cases(const StepShapes& z) {
+  const DType params = z.model.params_dtype, router = params == DType::kFloat64 ? params : z.model.moe->router_dtype;
+  LinearShape shape{
+      .name = "router", .m = z.rows, .n = z.model.moe->num_experts, .k = z.h, .accumulates = z.num_microbatches > 1};
+  if (params != DType::kBFloat16 || router != DType::kFloat32) return linear_cases(shape, router, router);
+  std::vector<KernelCase> cases = linear_cases(shape, params, router);
+  shape.n *= 3;
+  shape.accumulates = false;
+  const std::vector<KernelCase> of_terms = linear_cases(shape, params, router);
+  std::ranges::copy(of_terms.begin() + 1, of_terms.end(), cases.begin() + 1);
+  return cases;
+}
+
 double product(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
 std::vector<KernelCase> cases_of(const ExpertLinear& z, double calls, bool is_loop) {
@@ -146,10 +161,7 @@ std::vector<KernelCase> cases_of(const StepShapes& z, double calls, bool is_loop
 std::vector<KernelCase> expert_product_cases(const StepShapes& z, const StageParts& stage) {
   if (stage.num_experts == 0) return {};
   const auto calls = static_cast<double>(stage.num_experts * z.num_microbatches);
-  const DType dtype = z.model.params_dtype == DType::kFloat64 ? DType::kFloat64 : z.model.moe->router_dtype;
-  const LinearShape router{
-      .name = "router", .m = z.rows, .n = z.model.moe->num_experts, .k = z.h, .accumulates = z.num_microbatches > 1};
-  std::vector<KernelCase> cases = linear_cases(router, dtype, dtype);
+  std::vector<KernelCase> cases = router_cases(z);
   for (KernelCase& kernel : cases) kernel.calls = calls;
   std::ranges::move(cases_of(z, calls, false), std::back_inserter(cases));
   return cases;

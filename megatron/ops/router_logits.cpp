@@ -35,7 +35,7 @@ View columns_of_term(Tensor& terms, int64_t k) {
 Tensor terms_of(const Context& ctx, const Tensor& x) {
   Tensor terms = ctx.empty("router_logits.terms", {x.size(0), kTerms * x.size(1)}, DType::kBFloat16);
   Tensor rest = ctx.empty("router_logits.rest", x.shape(), x.dtype());
-  launch(ctx, {.name = "copy"}, [&](auto& stream) {
+  launch(ctx, [&](auto& stream) {
     kernels::copy(stream, {.x = x.view(), .y = rest.view()});
     for (int64_t k = 0; k < kTerms; ++k) {
       const View term = columns_of_term(terms, k);
@@ -53,7 +53,7 @@ Tensor repeated(const Context& ctx, const ConstView& weight) {
   ConstView source = weight;
   source.shape = blocks.shape();
   source.strides = {0, weight.strides[0], weight.strides[1]};
-  launch(ctx, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = source, .y = blocks.view()}); });
+  launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = source, .y = blocks.view()}); });
   return y;
 }
 
@@ -84,7 +84,7 @@ struct HalfRouterLogitsNode final : Node {
   /// The blocks of the three terms are those of one gradient.
   static void add_up(const Context& ctx, const Tensor& blocks, const GradTarget& dw) {
     const int64_t e = dw.view.shape[0];
-    launch(ctx, {.name = "add"}, [&](auto& stream) {
+    launch(ctx, [&](auto& stream) {
       for (int64_t k = 0; k < kTerms; ++k) {
         const Tensor block = blocks.slice(0, k * e, e);
         if (k > 0 || dw.accumulate)

@@ -57,6 +57,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"embedding", OpClass::kOther},
     {"rope", OpClass::kOther},
     {"router", OpClass::kOther},
+    {"router_logits", OpClass::kOther},
     {"sort_by_expert", OpClass::kOther},
 });
 
