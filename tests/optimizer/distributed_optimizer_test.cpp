@@ -37,6 +37,15 @@ double largest_difference(const std::map<std::string, std::vector<double>>& a,
   return largest;
 }
 
+/// Elements whose gradients are not 0 but rounding alone, which in another order of addition may be 0.
+int64_t num_roundings(const ReplicaOutcome& one, double bound) {
+  int64_t count = 0;
+  for (const auto& [name, values] : join_states({one}, 0, 1))
+    if (name.starts_with("exp_avg of "))
+      count += std::ranges::count_if(values, [&](double x) { return x != 0 && std::abs(x) <= bound; });
+  return count;
+}
+
 OptimizerConfig clipping() {
   OptimizerConfig config;
   config.clip_grad = 1e-3;  // far below the norm, so that each gradient is scaled by it
@@ -68,7 +77,9 @@ TEST(DistributedOptimizer, ReplicasTrainAsOneRankDoes) {
           for (const ReplicaOutcome& rank : ranks) loss += rank.losses[step];
           EXPECT_NEAR(loss / (per_token ? 1 : replicas), one.losses[step], bound);
           EXPECT_NEAR(ranks[0].results[step].grad_norm, one.results[step].grad_norm, bound);
-          EXPECT_EQ(ranks[0].results[step].num_zeros, one.results[step].num_zeros);
+          EXPECT_NEAR(static_cast<double>(ranks[0].results[step].num_zeros.value()),
+                      static_cast<double>(one.results[step].num_zeros.value()),
+                      static_cast<double>(num_roundings(one, bound)));
         }
         EXPECT_LE(largest_difference(one.weights, ranks[0].weights), bound);
         for (const ReplicaOutcome& rank : ranks) EXPECT_TRUE(rank.weights == ranks[0].weights);
