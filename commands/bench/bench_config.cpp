@@ -243,9 +243,9 @@ BenchConfig parse_bench(const std::vector<std::string>& args, int world_size) {
   };
   if (config.kind == BenchKind::kGemm) collect([&] { linear_shapes_of(config); });
   collect([&] {
-    const int64_t size = pretrain_config_of(config, world_size).parallel.context_parallel_size;
-    require<ConfigError>(size == 1,
-                         "--context-parallel-size {}: bench measures attention of whole sequences. Leave it out", size);
+    require<ConfigError>(!pretrain_config_of(config, world_size).parallel.hybrid_context_parallel,
+                         "--hybrid-context-parallel: bench measures sequences of one length. Leave it out, and give "
+                         "--context-parallel-size");
   });
   mistakes.throw_if_any("the flags are wrong");
   return config;

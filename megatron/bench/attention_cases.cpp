@@ -142,12 +142,16 @@ double pairs(const StepShapes& z, int64_t window_left) {
 
 }  // namespace
 
-std::vector<KernelCase> attention_cases(const StepShapes& z, const StageParts& stage) {
+std::vector<KernelCase> attention_cases(const StepShapes& of_rank, const StageParts& stage) {
+  StepShapes z = of_rank;
+  z.s *= z.cp;
+  z.t *= z.cp;
   std::vector<KernelCase> cases;
   const double element = static_cast<double>(size_of(z.model.params_dtype));
   const double q = static_cast<double>(z.t * z.n * z.d) * element, k = static_cast<double>(z.t * z.g * z.d) * element;
   for (const AttentionKind& layers : attention_kinds(z.model)) {
-    const double calls = layers.share * static_cast<double>(stage.num_attention * z.num_microbatches);
+    const double calls =
+        layers.share * static_cast<double>(stage.num_attention * z.num_microbatches) / static_cast<double>(z.cp);
     if (calls == 0) continue;
     const double per_product = 2 * pairs(z, layers.window_left) * static_cast<double>(z.n * z.d);
     KernelCase forward{.name = layers.name + " forward", .kind = KernelKind::kAttention, .calls = calls};

@@ -26,7 +26,8 @@ std::vector<KernelCase> expert_product_cases(const StepShapes& shapes, const Sta
 /// For comparison, not called in a step: a matmul for each expert instead of one grouped matmul.
 std::vector<KernelCase> expert_loop_cases(const StepShapes& shapes, const StageParts& stage);
 /// Counts the operations of unmasked pairs of a query and a key: 4 d a pair and head forward, 10 d backward,
-/// which recomputes the scores.
+/// which recomputes the scores. Ranks that share a sequence have equal parts of its pairs: each counts its part of a
+/// call with the whole sequence, which computes at least as fast as the parts.
 std::vector<KernelCase> attention_cases(const StepShapes& shapes, const StageParts& stage);
 /// Norms, activations, positions, residuals, embedding and loss, and the optimizer.
 /// @param num_optimized  parameters whose states this rank updates

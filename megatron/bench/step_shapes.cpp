@@ -80,7 +80,8 @@ StepShapes step_shapes_of(const PretrainConfig& config) {
   const int64_t tp = config.parallel.tensor_model_parallel_size;
   StepShapes z;
   z.model = model;
-  z.s = config.model.seq_length.value();
+  z.cp = config.parallel.context_parallel_size;
+  z.s = config.model.seq_length.value() / z.cp;
   z.b = config.training.micro_batch_size.value();
   z.t = z.s * z.b;
   z.rows = config.parallel.sequence_parallel ? z.t / tp : z.t;

@@ -17,7 +17,8 @@ struct ExpertShapes {
 /// The part of a model on a tensor-parallel rank, and one micro-batch. Legend: style of transformer_config.h.
 struct StepShapes {
   TransformerConfig model;
-  int64_t s = 0, b = 0;  // of a micro-batch
+  int64_t cp = 1;        // ranks that share a sequence
+  int64_t s = 0, b = 0;  // of a micro-batch on one of them
   int64_t t = 0;         // its tokens, s * b
   int64_t rows = 0;      // of hidden states between the linear layers: t, or t / tp under sequence parallelism
   int64_t h = 0, d = 0;

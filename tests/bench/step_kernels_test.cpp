@@ -71,6 +71,12 @@ TEST(StepKernels, HaveTheOperationsAndParametersOfATrainingStep) {
   }
 }
 
+TEST(StepKernels, ShareSequencesBetweenRanks) {
+  const std::string ranks = " --context-parallel-size 2 --micro-batch-size 1 --cp-comm-type ";
+  for (const char* type : {"p2p", "all_gather", "a2a"}) expect_counts(llama_like(ranks + type), 2);
+  expect_counts(llama_like(ranks + "p2p --tensor-model-parallel-size 2 --sequence-parallel"), 4);
+}
+
 TEST(StepKernels, KnowTheKindsOfLayers) {
   const std::string model = llama_like("--micro-batch-size 1 --window-size 5,0 --window-attn-skip-freq 2");
   for (const int num_ranks : {1, 3}) {

@@ -153,10 +153,22 @@ TEST(BenchCommand, TransformerEngineNeedsAGpu) {
               HasSubstr("--transformer-engine belongs to 'bench ops'"));
 }
 
-TEST(BenchCommand, RejectsSequencesThatRanksShare) {
-  const std::string ranks = " --seq-length 16 --nproc-per-node 2 --context-parallel-size 2";
-  EXPECT_THAT(bench("attention" + std::string(kTiny) + ranks).err,
-              HasSubstr("bench measures attention of whole sequences"));
+TEST(BenchCommand, MeasuresThePartsOfSequencesThatRanksShare) {
+  const std::string ranks = std::string(kTiny) + " --seq-length 16 --nproc-per-node 2 --context-parallel-size 2";
+  const Outcome attention = bench("attention" + ranks);
+  expect_rows(attention, "attention");
+  const Json& forward = row_of(attention, "attention forward");
+  EXPECT_EQ(forward.at("operations"), 4 * 3 * (16 * 17 / 2) * 24) << "of whole sequences";
+  EXPECT_EQ(forward.at("calls"), 2 * 0.5) << "each rank has half of the pairs in each of two layers";
+  EXPECT_EQ(row_of(bench("gemm" + ranks), "fc1 forward").at("operations"), 2.0 * 3 * 8 * 24 * 96);
+  const Outcome step = bench("step" + ranks + " --warm-up 1 --steps 1");
+  expect_rows(step, "step");
+  EXPECT_EQ(row_of(step, "step").at("cp"), 2);
+  EXPECT_GT(row_of(step, "step").at("percent_of_kernel_ceiling"), 0);
+  const Outcome hybrid = bench("step" + ranks + " --hybrid-context-parallel --max-seqlen-per-dp-cp-rank 8 " +
+                               "--dataloader-inter-document-masking");
+  EXPECT_EQ(hybrid.status, 2);
+  EXPECT_THAT(hybrid.err, HasSubstr("--hybrid-context-parallel: bench measures sequences of one length"));
 }
 
 TEST(BenchCommand, MeasuresTheShapesOfOneRank) {
