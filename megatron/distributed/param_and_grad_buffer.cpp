@@ -35,7 +35,8 @@ ParamAndGradBuffer::ParamAndGradBuffer(const Context& ctx, BufferPlan plan, cons
                                        bool with_params)
     : plan_(std::move(plan)) {
   for (size_t number : plan_.parameters) parameters_.push_back(chunk[number]);
-  if (with_params) move_weights(ctx);  // first: weights that are set are there twice meanwhile, and gradients are larger
+  if (with_params)
+    move_weights(ctx);  // first: weights that are set are there twice meanwhile, and gradients are larger
   grads_ = zeros(ctx, "main_grads", layout().num_elements(), plan_.grad_dtype, MemoryUse::kGradients);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const ElementRange& range = layout().slots[i].range;
