@@ -100,6 +100,8 @@ kill_saves() { # NAME LAG FLAGS...
   for ((round = 1; round <= kills; ++round)); do
     start "$name" --save "$folder/saved" --load "$folder/saved" "$@"
     wait_for "$folder/losses.jsonl" lm_loss
+    # On a slow machine every kill may come before the first checkpoint of the folder, which is verified below.
+    [ "$round" -lt "$kills" ] || wait_for "$folder/saved/latest_checkpointed_iteration.txt" '[0-9]'
     sleep "0.$(printf "%03d" $((RANDOM % longest_ms)))"
     kill -9 "$pid"
     wait "$pid" 2>/dev/null || true
