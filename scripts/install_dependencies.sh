@@ -16,6 +16,7 @@ build g++                 g++             the compiler, C++20 (12 or newer)
 build cmake               cmake           describes the build (3.25 or newer)
 build ninja-build         ninja           runs the build
 build ccache              ccache          makes the second build fast
+build mold                mold            links a program in a third of the time
 build pkg-config          pkg-config      finds PCRE2
 build libfmt-dev          -               formats text
 build nlohmann-json3-dev  -               writes JSON and reads configurations
