@@ -34,6 +34,8 @@ sources() { git ls-files -z -- '*.cpp' '*.h' '*.cu' '*.cuh'; }
 
 check_layers() { python3 tools/check_layers.py && python3 tools/check_layers_test.py 2>&1 | tail -n 1; }
 
+check_rooms() { python3 tools/check_rooms.py && python3 tools/check_rooms_test.py 2>&1 | tail -n 1; }
+
 check_links() { python3 tools/check_links.py && python3 tools/check_links_test.py 2>&1 | tail -n 1; }
 
 check_golden_labels() {
@@ -140,6 +142,7 @@ done
 [[ $tidy =~ ^(all|changed|none)$ ]] || fail "--tidy '$tidy' is not known. Choose all, changed or none."
 
 run "layers and form" check_layers
+run "rooms" check_rooms
 run "links" check_links
 run "golden labels" check_golden_labels
 run "function lengths" check_function_lengths

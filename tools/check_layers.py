@@ -4,11 +4,13 @@
     tools/check_layers.py [ROOT]              prints each mistake as path:line: text; exit status 1 if there is one
     tools/check_layers.py --compile [ROOT]    also compiles each header of megatron/ by itself
 
-A folder of megatron/ may include the folders below it in LAYERS, directly or not, and itself.
+A folder of megatron/ may include the folders below it in LAYERS, directly or not, and itself. No files and no folders, however
+deep, may include each other in a circle; the pairs of folders in ENTANGLED still do.
 """
 
 import argparse
 import concurrent.futures
+import graphlib
 import os
 import pathlib
 import re
@@ -38,6 +40,24 @@ LAYERS = {
 }
 LAYERS["training"] = list(LAYERS)
 LAYERS["bench"] = ["training"]
+
+# Pairs of folders that include each other: a folder and one within it that both builds on it and is used by it. A new
+# pair is a mistake, and so is one that has been taken apart.
+ENTANGLED = {
+    ("commands", "commands/bench"),  # `plan --memory` reads bench's configurations; program.cpp lists all commands
+    ("commands", "commands/checkpoint"),
+    ("commands", "commands/launch"),
+    ("megatron/pipeline_parallel", "megatron/pipeline_parallel/schedules"),  # pipeline_schedule.cpp lists them
+    ("megatron/tokenizers", "megatron/tokenizers/chat_template"),  # both read Unicode tables
+    ("megatron/tokenizers", "megatron/tokenizers/hugging_face"),
+    ("megatron/training", "megatron/training/checkpoint"),  # it stores a Trainer, and the loop has one
+    ("megatron/training", "megatron/training/config"),
+    ("megatron/training", "megatron/training/planning"),  # a plan is a step of a Trainer on a meta device
+    ("megatron/training", "megatron/training/profile"),
+    ("megatron/training", "megatron/training/startup"),
+    ("megatron/training/checkpoint", "megatron/training/hugging_face"),  # --load-hf; and bridge writes checkpoints
+    ("megatron/transformer", "megatron/transformer/moe"),  # experts are MLPs, and a layer may have experts
+}
 
 MAX_LINES = 400
 CODE_FOLDERS = ["megatron", "commands", "examples", "tests", "benchmarks", "tools", "scripts"]
@@ -146,6 +166,51 @@ def cmake_mistakes(root, path):
                 yield number, f"{layer} must not link {name}"
 
 
+def includes_of(root, folders):
+    """{file: {included file: line number}} of the project's files."""
+    graph = {}
+    for path in files_below(root, folders, {".cpp", ".h", ".cu", ".cuh"}):
+        lines = enumerate((root / path).read_text(encoding="utf-8").splitlines(), 1)
+        found = ((number, INCLUDE.match(line)) for number, line in lines)
+        graph[str(path)] = {m.group(2): number for number, m in found if m and m.group(1) == '"'}
+    return graph
+
+
+def circle_in(graph):
+    """Nodes of a circle in {node: nodes}, the first one again at the end; an empty list if there is none."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1][::-1]
+    return []
+
+
+def circle_mistakes(root, entangled):
+    """Files, then folders, that include each other in a circle."""
+    files = includes_of(root, ["megatron", "commands"])
+    circle = circle_in(files)
+    for here, there in zip(circle, circle[1:]):
+        yield f"{here}:{files[here][there]}: includes {there} in a circle of {len(circle) - 1} files"
+    if circle:
+        return
+    examples = {}
+    for here, targets in files.items():
+        for there, number in targets.items():
+            pair = (os.path.dirname(here), os.path.dirname(there))
+            if pair[0] != pair[1]:
+                examples.setdefault(pair, f"{here}:{number}: includes {there}")
+    for pair in sorted(entangled):
+        if not {pair, pair[::-1]} <= examples.keys():
+            yield f"tools/check_layers.py:1: {pair[0]} and {pair[1]} no longer include each other: remove them from ENTANGLED"
+    graph = {}
+    for pair in examples:
+        if pair not in entangled and pair[::-1] not in entangled:
+            graph.setdefault(pair[0], set()).add(pair[1])
+    circle = circle_in(graph)
+    for pair in zip(circle, circle[1:]):
+        yield f"{examples[pair]} in a circle of {len(circle) - 1} folders"
+
+
 def compile_mistake(root, path):
     """The first error of the compiler for a file that includes only this header."""
     command = ["c++", "-std=c++20", "-fsyntax-only", "-DPCRE2_CODE_UNIT_WIDTH=8", "-DMEGATRON_CUDA=0", "-I", str(root), "-x", "c++", "-"]
@@ -162,7 +227,7 @@ def files_below(root, folders, suffixes):
                 yield pathlib.PurePosixPath(path.relative_to(root))
 
 
-def all_mistakes(root, compile_headers):
+def all_mistakes(root, compile_headers, entangled=()):
     for path in files_below(root, CODE_FOLDERS, CODE_SUFFIXES):
         for number, text in code_mistakes(root, path):
             yield f"{path}:{number}: {text}"
@@ -170,6 +235,7 @@ def all_mistakes(root, compile_headers):
         path = pathlib.PurePosixPath(path.relative_to(root))
         for number, text in cmake_mistakes(root, path):
             yield f"{path}:{number}: {text}"
+    yield from circle_mistakes(root, entangled)
     if not compile_headers:
         return
     headers = [p for p in files_below(root, ["megatron"], {".h"}) if not GPU_FOLDERS & set(p.parts)]
@@ -184,7 +250,7 @@ def main():
     parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
     parser.add_argument("--compile", action="store_true", help="also compile each header of megatron/ by itself")
     arguments = parser.parse_args()
-    mistakes = list(all_mistakes(arguments.root, arguments.compile))
+    mistakes = list(all_mistakes(arguments.root, arguments.compile, ENTANGLED))
     print("\n".join(mistakes) if mistakes else "check_layers: no mistakes")
     sys.exit(1 if mistakes else 0)
 

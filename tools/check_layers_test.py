@@ -9,13 +9,13 @@ import check_layers
 
 
 class CheckLayersTest(unittest.TestCase):
-    def mistakes(self, files, compile_headers=False):
+    def mistakes(self, files, compile_headers=False, entangled=()):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             for name, text in files.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
-            return list(check_layers.all_mistakes(root, compile_headers))
+            return list(check_layers.all_mistakes(root, compile_headers, entangled))
 
     def assert_clean(self, files):
         self.assertEqual(self.mistakes(files), [])
@@ -86,6 +86,39 @@ class CheckLayersTest(unittest.TestCase):
                             "conditional")
         self.assert_mistake({"megatron/base/x.h": "#pragma once\n#define X 1\n"}, "megatron/base/x.h:2", "macros")
         self.assert_clean({"megatron/base/x.cpp": "#ifdef X\n#endif\nusing namespace std;\n"})
+
+    def test_files_may_not_include_each_other_in_a_circle(self):
+        found = self.mistakes({
+            "megatron/base/x.h": '#pragma once\n#include "megatron/base/y.h"\n',
+            "megatron/base/y.h": '#pragma once\n\n#include "megatron/base/z.h"\n',
+            "megatron/base/z.h": '#pragma once\n#include "megatron/base/x.h"\n',
+        })
+        self.assertEqual(sorted(found), [
+            "megatron/base/x.h:2: includes megatron/base/y.h in a circle of 3 files",
+            "megatron/base/y.h:3: includes megatron/base/z.h in a circle of 3 files",
+            "megatron/base/z.h:2: includes megatron/base/x.h in a circle of 3 files",
+        ])
+
+    ROOMS = {
+        "megatron/base/x.h": "#pragma once\n",
+        "megatron/base/x.cpp": '#include "megatron/base/room/y.h"\n',
+        "megatron/base/room/y.h": "#pragma once\n",
+    }
+    UPWARD = {"megatron/base/room/y.cpp": '#include "megatron/base/x.h"\n'}
+
+    def test_folders_may_not_include_each_other_in_a_circle(self):
+        self.assert_clean(self.ROOMS)
+        self.assertEqual(sorted(self.mistakes({**self.ROOMS, **self.UPWARD})), [
+            "megatron/base/room/y.cpp:1: includes megatron/base/x.h in a circle of 2 folders",
+            "megatron/base/x.cpp:1: includes megatron/base/room/y.h in a circle of 2 folders",
+        ])
+
+    def test_entangled_folders_may_as_long_as_they_do(self):
+        pair = {("megatron/base", "megatron/base/room")}
+        self.assertEqual(self.mistakes({**self.ROOMS, **self.UPWARD}, entangled=pair), [])
+        found = self.mistakes(self.ROOMS, entangled=pair)
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("megatron/base and megatron/base/room no longer include each other", found[0])
 
     def test_files_are_at_most_400_lines(self):
         self.assert_clean({"tests/x.cpp": "\n" * 400})
