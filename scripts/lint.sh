@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Checks the form of the code: layers, links of documents, labels of tests, lengths of functions, format, scripts, and
-# clang-tidy on a few files.
+# Checks the form of the code: layers, the map, links of documents, labels of tests, lengths of functions, format, scripts,
+# and clang-tidy on changed files.
 #
 #   scripts/lint.sh [--fix] [--tidy all|changed|none] [--since COMMIT] [--build-dir DIR]
 #
 # --fix      rewrites files to the format instead of reporting them.
 # --tidy     which .cpp files clang-tidy reads: those that differ from the commit where this branch left its upstream, or from
-#            the commit before the last where it has not left it (changed, the default), all (minutes), or none. Tests that
-#            differ must compile by themselves, also where builds compile several sources together.
+#            the commit before the last where it has not left it (changed, the default; tools/lint_base.py), all (an hour),
+#            or none. Tests that differ must compile by themselves, also where builds compile several sources together.
 # --build-dir  whose compile commands are used; default: build/lint, which is configured here.
 # --since    the commit that "changed" compares with instead.
 set -euo pipefail
@@ -48,6 +48,8 @@ check_function_lengths() {
 
 check_build_times() { python3 tools/build_times_test.py 2>&1 | tail -n 1 | grep -x OK; }
 
+check_lint_base() { python3 tools/lint_base_test.py 2>&1 | tail -n 1 | grep -x OK; }
+
 check_format() {
   local tool
   tool=$(clang_tool clang-format)
@@ -64,20 +66,12 @@ check_scripts() {
   shellcheck "${scripts[@]}"
 }
 
-changed_since() {
-  local base=$since
-  [ -n "$base" ] || base=$(git merge-base HEAD '@{upstream}' 2>/dev/null || true)
-  # A clone of what is already upstream has no branch of its own.
-  if [ -z "$base" ] || [ "$(git rev-parse "$base")" = "$(git rev-parse HEAD)" ]; then base=HEAD~1; fi
-  echo "$base"
-}
-
 # What is not compiled there, such as files for GPUs, may lack its headers.
 files_to_read() { # PATTERN...
   if [ "$tidy" = all ]; then
     git ls-files -- "$@"
   else
-    git diff --name-only --diff-filter=d "$(changed_since)" -- "$@" 2>/dev/null
+    git diff --name-only --diff-filter=d "$base" -- "$@"
   fi | while read -r file; do
     if grep -q "/$file\"" "$build_dir/compile_commands.json"; then echo "$file"; fi
   done
@@ -127,7 +121,7 @@ run() {
   fi
 }
 
-fix=false tidy=changed since="" build_dir="" failures=0
+fix=false tidy=changed since="" base="" build_dir="" failures=0
 while [ $# -gt 0 ]; do
   case $1 in
     --fix) fix=true ;;
@@ -141,12 +135,21 @@ while [ $# -gt 0 ]; do
 done
 [[ $tidy =~ ^(all|changed|none)$ ]] || fail "--tidy '$tidy' is not known. Choose all, changed or none."
 
+if [ "$tidy" = changed ]; then
+  base=$(tools/lint_base.py ${since:+"$since"}) || exit 2
+  if [ -z "$base" ]; then
+    echo "  skipped clang-tidy: this clone has no commit before HEAD. Give --tidy all, or clone without --depth."
+    tidy=none
+  fi
+fi
+
 run "layers and form" check_layers
 run "rooms" check_rooms
 run "links" check_links
 run "golden labels" check_golden_labels
 run "function lengths" check_function_lengths
 run "build times" check_build_times
+run "base of changes" check_lint_base
 run "format" check_format
 run "scripts" check_scripts
 if [ "$tidy" != none ]; then
