@@ -46,6 +46,10 @@ check_function_lengths() {
   python3 tools/check_function_lengths.py && python3 tools/check_function_lengths_test.py 2>&1 | tail -n 1
 }
 
+check_field_readers() {
+  python3 tools/check_field_readers.py && python3 tools/check_field_readers_test.py 2>&1 | tail -n 1
+}
+
 check_build_times() { python3 tools/build_times_test.py 2>&1 | tail -n 1 | grep -x OK; }
 
 check_lint_base() { python3 tools/lint_base_test.py 2>&1 | tail -n 1 | grep -x OK; }
@@ -148,6 +152,7 @@ run "rooms" check_rooms
 run "links" check_links
 run "golden labels" check_golden_labels
 run "function lengths" check_function_lengths
+run "readers of flags" check_field_readers
 run "build times" check_build_times
 run "base of changes" check_lint_base
 run "format" check_format
