@@ -10,7 +10,7 @@
 namespace megatron::testing {
 namespace {
 
-/// What routing keeps from step to step: a bias that turns each decision around, and the tokens that were routed.
+/// State that routing keeps from step to step: a bias that turns each decision around, and the routed tokens.
 struct Router {
   int64_t num_decisions = 0;
   int64_t num_routed = 0;

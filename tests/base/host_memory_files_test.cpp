@@ -43,7 +43,7 @@ std::string tree_of(const FileSystem& files, const std::string& directory) {
 
 using Action = std::function<void(FileSystem&, const std::string& root)>;
 
-/// What a checkpoint does, and what must be refused.
+/// Does the file operations of a checkpoint, and those that must be rejected.
 const std::vector<Action> kActions = {
     [](auto& files, auto& root) { files.create_directories(root + "/a/b"); },
     [](auto& files, auto& root) { write(files, root + "/a/b/one", "1", WriteMode::kTruncate); },

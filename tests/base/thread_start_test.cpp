@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using ::testing::ThrowsMessage;
 
-/// As std::thread where the system has no more threads.
+/// Fails as std::thread does if the system has no more threads.
 struct RefusedThread {
   template <class Function>
   explicit RefusedThread(Function&&) {

@@ -83,7 +83,7 @@ TEST(BenchDevice, TensorsOfAnyLengthAreFilled) {
   const std::vector<float> values = read_values<float>(bench.device(), x);
   double sum = 0, squares = 0;
   for (float value : values) sum += value, squares += value * value;
-  // Of 2^20 independent values.
+  // There are 2^20 independent values.
   EXPECT_NEAR(sum / static_cast<double>(n), 0, 6 * 2 / 1024.0);
   EXPECT_NEAR(squares / static_cast<double>(n), 4, 6 * 4 * std::sqrt(2.0) / 1024.0);
   EXPECT_EQ(random_tensor(bench.context(), {0, 3}, DType::kBFloat16).num_elements(), 0);

@@ -54,7 +54,7 @@ TEST(PlanMemory, CountsTheStatesOfEveryParameter) {
   EXPECT_THAT(o.out, HasSubstr("It fits in 100 GiB.\n"));
 }
 
-/// What the optimizer leaves free to many ranks stays free.
+/// Memory that the optimizer leaves free to many ranks stays free.
 TEST(PlanMemory, OfManyRanksHasNoGapsOfTheSizeOfWeights) {
   const MemoryOutcome o = plan_memory("--nproc-per-node 64 --seq-length 4096 --global-batch-size 64" + kEightBillion);
   EXPECT_LT(mebibytes(o, "\narena, with gaps between blocks"),

@@ -59,7 +59,7 @@ TEST(PreprocessProcess, PreprocessingLeavesNoFilesOnASignalAndRemovesThoseOfAKil
   EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl", "out_text_document.bin", "out_text_document.idx"));
 }
 
-/// What the program prints on a terminal.
+/// Returns the text that the program prints on a terminal.
 std::string output_on_terminal(const std::string& command) {
   Program program({"/usr/bin/script", "--quiet", "--return", "--command", MEGATRON_PROGRAM " " + command, "/dev/null"});
   EXPECT_EQ(program.wait_status(), 0) << program.output();

@@ -20,7 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// Of a dict, or an OrderedDict, which is an instance.
+/// Returns the entries of a dict, or of an OrderedDict, which is an instance.
 std::span<const pickle::Entry> entries_of(const pickle::Object& dict) {
   return dict.is_instance() ? std::span<const pickle::Entry>(dict.instance().entries) : dict.entries();
 }

@@ -35,7 +35,7 @@ class HostMemoryLimit : public ::testing::Test {
     std::ofstream(path) << content;
   }
   int64_t mib(int64_t num_ranks = 1) const { return host_memory_for_arenas(num_ranks, root_.path()) / kMiB; }
-  /// Of a limit: all but a sixteenth and what the process holds.
+  /// Returns all of a limit but a sixteenth and the memory that the process holds.
   static int64_t left_of(int64_t limit_mib) { return (limit_mib * kMiB - limit_mib * kMiB / 16) / kMiB - 40; }
 
   testing::ScratchDirectory root_;

@@ -111,7 +111,7 @@ TEST(ShardBoxes, DependOnTheAxesOfTheirOwnGridAlone) {
   EXPECT_TRUE(shard_boxes(dense, place)[0].is_owner);
 }
 
-/// As boxes of a vector.
+/// Returns the shard as boxes of a vector.
 std::vector<ShardBox> boxes_of(const ShardCut& cut, int64_t rank, int64_t num_ranks) {
   return shard_boxes(ShardSpec::cut_by({cut.global_size()}, cut), {.tensor = {rank, num_ranks}});
 }

@@ -177,7 +177,7 @@ TEST_F(DamagedFiles, ModesAfterAnIndexAreNotDamage) {
   EXPECT_EQ(data.sequence(1), (std::vector<int64_t>{4}));
 }
 
-/// What a GPT is trained on: all sequences, in order.
+/// Reads the data as training of a GPT does: all sequences, in order.
 std::vector<std::vector<int64_t>> sequences_of(const IndexedDataset& data) {
   std::vector<std::vector<int64_t>> sequences;
   for (int64_t i = 0; i < data.num_sequences(); ++i) sequences.push_back(data.sequence(i));

@@ -40,7 +40,7 @@ GptDatasetConfig make_config(const std::string& cache, const json& expected) {
   config.path_to_cache = cache;
   return config;
 }
-/// As every builder case has it.
+/// Makes the configuration that every builder case has.
 GptDatasetConfig make_config(const std::string& cache) {
   return make_config(cache, golden("blend/builder.json")["single"]);
 }

@@ -9,7 +9,7 @@
 
 namespace megatron::testing {
 
-/// Of a case of tests/golden/data/gpt, whose last id ends documents.
+/// Returns the vocabulary of a case of tests/golden/data/gpt, whose last id ends documents.
 int64_t vocab_size_of(const nlohmann::json& expected);
 /// The options of a case's "config", with the reference's null tokenizer of `vocab_size` ids.
 GptDatasetConfig read_config(const nlohmann::json& config, int64_t vocab_size);

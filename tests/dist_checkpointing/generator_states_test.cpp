@@ -16,7 +16,7 @@ namespace {
 
 using pickle::Object;
 
-/// Where the golden checkpoint is.
+/// Returns the folder of the golden checkpoint.
 std::string golden_folder() {
   const std::string folder = "checkpoint/lm019/llama_1/";
   const auto iteration = testing::golden_json(folder + "case.json", "iteration").get<int64_t>();

@@ -110,7 +110,7 @@ std::vector<Outcome> reduce_on_threads(const ReduceCase& setup) {
   return outcomes;
 }
 
-/// What a reduction in rank order in `T` gives: the sum, with each term multiplied first and the sum divided last.
+/// Returns the result of a reduction in rank order in `T`: the sum of terms that are multiplied first, divided last.
 template <class T>
 std::vector<double> expected_gradient(const Parameter& parameter, int replicas, double factor, double divisor) {
   TestDevice test;
@@ -297,7 +297,7 @@ TEST(DistributedDataParallel, MetaRunHasTheLogAndTheMessagesOfTheRealRun) {
   }
 }
 
-/// Where weights were there twice, what is left in their first place has the size of no gradient.
+/// If weights were there twice, the block in their first place has the size of no gradient.
 TEST(DistributedDataParallel, WeightsThatNobodyHasSetAreThereOnce) {
   for (const bool is_set : {false, true})
     run_ranks(2, [&](RankContext& rank) {

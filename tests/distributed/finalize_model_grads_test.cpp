@@ -1,4 +1,4 @@
-// What gradients get beside the data-parallel sum.
+// Gradients get further sums beside the data-parallel one.
 #include "megatron/distributed/finalize_model_grads.h"
 
 #include <gtest/gtest.h>

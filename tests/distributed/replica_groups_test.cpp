@@ -34,7 +34,7 @@ ShardPlace place_of(const ParallelLayout& layout, int rank) {
           .expert_tensor = coordinate(layout, GroupKind::kExptTp, rank)};
 }
 
-/// Of each pipeline stage the first replicas own each element once, and replicas hold the same.
+/// Expects that in each pipeline stage the first replicas own each element once, and that replicas hold the same.
 void expect_one_owner(const ParallelLayout& layout, const ShardSpec& spec, GroupKind replicas) {
   std::map<int64_t, std::vector<Box>> owned;  // by pipeline stage
   for (int rank = 0; rank < layout.sizes().world_size; ++rank) {

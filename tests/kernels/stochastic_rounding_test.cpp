@@ -161,7 +161,7 @@ TEST(StochasticRounding, KeepsUpdatesThatRoundingToNearestLoses) {
   double mean = 0;
   for (double value : x.parameter.values()) mean += value / EqualElements::kSize;
   const double expected = std::pow(1 - 0x1p-17, kSteps), unit = 0x1p-8;  // of numbers below 1
-  // Of kSteps draws a few percent move the weight, by `unit` each.
+  // A few percent of the kSteps draws move the weight, by `unit` each.
   const double deviation = unit * std::sqrt((1 - expected) / unit / EqualElements::kSize);
   EXPECT_NEAR(mean, expected, testing::kDeviations * deviation);
   EXPECT_GT(1 - expected, 10 * testing::kDeviations * deviation);
@@ -175,7 +175,7 @@ TEST(StochasticRounding, LetsSecondMomentsFall) {
   double mean = 0;
   for (double value : x.v.values()) mean += value / EqualElements::kSize;
   const double expected = std::pow(0.999, kSteps), unit = 0x1p-8;  // of numbers below 1
-  // Of kSteps draws a quarter move the moment, by `unit` each; and each step multiplies in fp32.
+  // A quarter of the kSteps draws moves the moment, by `unit` each; and each step multiplies in fp32.
   const double deviation = unit * std::sqrt((1 - expected) / unit / EqualElements::kSize);
   const double bound = testing::kDeviations * deviation + testing::tolerance(DType::kFloat32, kSteps);
   EXPECT_NEAR(mean, expected, bound);

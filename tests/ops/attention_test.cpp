@@ -72,7 +72,7 @@ std::array<int64_t, 2> counted_operations(const AttentionOptions& options) {
 }
 
 TEST(Attention, CountsTheOperationsOfUnmaskedPairs) {
-  // Of a pair of rows: q k^T with d and p v with dv in forward; backward has the scores again, dq, dk with d, dp, dv
+  // A pair of rows takes q k^T with d and p v with dv in forward; backward has the scores again, dq, dk with d, dp, dv
   // with dv.
   const auto expected = [](int64_t pairs) {
     return std::array{pairs * 4 * 2 * (6 + 5), pairs * 4 * 2 * (3 * 6 + 2 * 5)};

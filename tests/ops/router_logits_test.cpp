@@ -43,7 +43,7 @@ TEST(RouterLogits, PassAllChecksInFloat64) {
          .is_on_cuda = false});
 }
 
-/// Where bf16 operands would round gradients of logits to 8 bits.
+/// Operands in bf16 would round gradients of logits to 8 bits.
 TEST(RouterLogits, OfBf16OperandsHaveGradientsOfFloat32) {
   constexpr int64_t kTokens = 50, kExperts = 5, kHidden = 9;
   TestDevice test;

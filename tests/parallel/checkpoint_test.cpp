@@ -63,7 +63,7 @@ TEST(ParallelCheckpoint, MovesFromAnyLayoutToAnyOtherBitForBit) {
     }
 }
 
-/// Of each of some layouts to the next one.
+/// Moves a checkpoint from each of some layouts to the next one.
 void expect_to_move_bit_for_bit(const std::string& model) {
   const std::vector<Layout> layouts = {{"", 1},
                                        {" --tensor-model-parallel-size 4 --sequence-parallel", 4},
@@ -113,7 +113,7 @@ TEST(ParallelCheckpoint, MovesMainParamsInTwoHalvesAndInBf16BitForBit) {
     }
 }
 
-/// What is in bf16 is exact in fp32; the other way it is rounded to nearest, main parameters as the weights were.
+/// Values in bf16 are exact in fp32; the other way they round to nearest, main parameters as the weights did.
 TEST(ParallelCheckpoint, MovesBetweenEightTwelveAndEighteenBytesAParameter) {
   const std::string eighteen = llama_like(std::string(kModelSize) + " --bf16");
   const std::string twelve = eighteen + " --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16";

@@ -17,7 +17,7 @@ Ends ends_of(const VolumeCase& layout, int64_t rank) {
   return {.has_embedding = rank == 0, .has_head = rank == (layout.is_zb_v ? 0 : layout.pp - 1)};
 }
 
-/// Of a chunk of a rank. Stages go round the ranks, in a V there and back.
+/// Returns the layers of a rank's chunk. Stages go round the ranks, in a V there and back.
 int64_t layers_of(const VolumeCase& layout, int64_t rank, int64_t chunk) {
   if (layout.layers_of_stages.empty()) return layout.num_layers / layout.pp / layout.chunks;
   const int64_t stage = layout.is_zb_v && chunk == 1 ? 2 * layout.pp - 1 - rank : chunk * layout.pp + rank;

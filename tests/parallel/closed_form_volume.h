@@ -10,7 +10,7 @@
 
 namespace megatron::testing {
 
-/// Of one group. Bytes are those of the rank's input; of a receive those of the message.
+/// The traffic of one group. Bytes are those of the rank's input; of a receive those of the message.
 struct Volume {
   int64_t messages = 0, bytes = 0;
   void add(int64_t num, int64_t bytes_each) {

@@ -1,4 +1,4 @@
-// What ranks connect before their first step, against what they use in real steps. Ranks on GPUs hang or fail where
+// Ranks connect before their first step exactly what real steps use. Ranks on GPUs hang or fail where
 // one is missing; where one is too many, they take longer to start.
 #include <gtest/gtest.h>
 
@@ -125,7 +125,7 @@ TEST(StepPlan, OfTwoStagesAreAChannelEachWayAndTheGroupsThatShareNormAndLoss) {
               "pp; pp 0 -> 1 by 0, 2048 bytes; pp 1 -> 0 by 1, 2048 bytes; world; ");
 }
 
-/// Where the channels outgrow everything else: 32 is what a GPU can keep apart.
+/// Channels outgrow everything else here: 32 is the most that a GPU can keep apart.
 TEST(NumStreams, GrowByFourWithEachVirtualStage) {
   const auto most = [](int num_virtual_stages) {
     return most_streams_of(small_config(

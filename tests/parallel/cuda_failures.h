@@ -6,7 +6,7 @@
 
 namespace megatron::testing {
 
-/// Of operations while ranks fail and hang.
+/// The timeout of operations while ranks fail and hang.
 inline constexpr std::chrono::milliseconds kShortTimeout{3000};
 /// Printed at the moment from which the end of the job is timed.
 inline constexpr std::string_view kNow = "now\n";

@@ -55,7 +55,7 @@ class CudaParallel : public ::testing::TestWithParam<int> {
   }
   /// A job that loses no rank: what its end takes on this machine.
   static Outcome sound_job() { return run_ranks(GetParam(), "end"); }
-  /// Of a job that loses a rank: beside that, what its ranks and who started them wait at most. @param timeout  that
+  /// A job that loses a rank may take this much longer, as its ranks and their starter wait. @param timeout  that
   /// passes before
   static std::chrono::duration<double> limit_of_loss(const Outcome& sound, milliseconds timeout) {
     return timeout + NcclWorld::kTimeToTell + kTimeToEnd + sound.after_now;

@@ -72,7 +72,7 @@ class Job {
     });
     return curve;
   }
-  /// Where NCCL moved rows or messages, what was tested is not what users have.
+  /// If NCCL moved rows or messages, the tested transport is not the one that users have.
   void require_transports(const PretrainConfig& config) {
     const bool shares_keys =  // heads go by all-to-all
         config.parallel.context_parallel_size > 1 && config.transformer.cp_comm_type.front() != CpCommType::kA2a;
@@ -115,7 +115,7 @@ double num_tokens_of_a_step(const std::string& words) {
   return static_cast<double>(config.training.global_batch_size.value() * config.model.seq_length.value());
 }
 
-/// Of rounding in fp32. A loss is the mean of a step's tokens, whose errors are their own, after steps that each add to
+/// Bounds rounding in fp32. A loss is the mean of a step's tokens, whose errors are their own, after steps that add to
 /// the errors of the weights; a gradient is a sum over those tokens.
 Departure limits_of(const std::string& words, const Curve& expected) {
   const double tokens = num_tokens_of_a_step(words);
@@ -159,7 +159,7 @@ void compare_orders(Job& job) {
   }
 }
 
-/// Of two ranks, where the order of a sum has no choice.
+/// Compares bits of two ranks, where the order of a sum has no choice.
 void compare_bits(Job& job) {
   for (const std::string& model : {gpt2_like(kModel), llama_like(kModel + " --bf16 --clip-grad 0.1")}) {
     const Curve plain = job.curve(model, 5);
@@ -249,7 +249,7 @@ void fill_queues(Job& job) {
   }
 }
 
-/// What the arena gives out and takes of the GPU is what was planned, to the byte, and no more where documents could be
+/// The arena takes from the GPU what was planned, to the byte, and no more where documents could be
 /// others.
 void compare_plans(Job& job) {
   for (const std::string& layout : gpu_layouts_of(job.size()))

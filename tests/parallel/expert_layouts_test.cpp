@@ -97,7 +97,7 @@ TEST(ExpertLayouts, EveryPairOfSettingsTrainsAsOneRankDoes) {
                       one_rank, words_of(all[row]));
 }
 
-/// What training with a bound changes: nothing but how often a step is computed.
+/// A bound on rows changes nothing in training but how often a step is computed.
 struct BoundedRun {
   std::vector<double> values;  // loss, gradient norm and loss scale of each step, then a weight of each parameter
   int64_t num_repeated = 0;

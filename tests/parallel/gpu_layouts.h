@@ -6,7 +6,7 @@
 
 namespace megatron::testing {
 
-/// What these layouts cut, for small_trainer.h: 4 layers, global batches of 8 samples.
+/// The model that these layouts cut, for small_trainer.h: 4 layers, global batches of 8 samples.
 inline constexpr const char* kGpuModel =
     " --num-layers 4 --global-batch-size 8 --micro-batch-size 1 --lr 1e-3 --deterministic-mode";
 
@@ -16,7 +16,7 @@ std::vector<std::string> gpu_layouts_of(int num_ranks);
 /// Says whether ranks exchange documents before each step, whose number and length differ between steps.
 bool shares_documents(const std::string& layout);
 
-/// Of 8 layers: two pieces of the model on each stage of four. Empty for two ranks.
+/// Layouts of 8 layers: two pieces of the model on each stage of four. Empty for two ranks.
 std::vector<std::string> deep_gpu_layouts_of(int num_ranks);
 
 }  // namespace megatron::testing

@@ -22,7 +22,7 @@ MicroBatch<int64_t> sample_with(int64_t first_token, int64_t length, const std::
   return sample;
 }
 
-/// What a micro-batch of a rank is.
+/// The micro-batch of a rank.
 struct RankBatch {
   int64_t num_ranks = 0;  // that share it
   std::vector<int64_t> tokens;

@@ -11,7 +11,7 @@
 
 namespace megatron::testing {
 
-/// What --save and --load of a directory are.
+/// The flags that save to a directory and load from it.
 std::string saving(const ScratchDirectory& directory);
 std::string loading(const ScratchDirectory& directory);
 

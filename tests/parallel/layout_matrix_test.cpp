@@ -148,7 +148,7 @@ std::string model_of_eight_layers(const std::string& extra) {
   return llama_like("--lr 1e-3 --num-layers 8 --global-batch-size 12 --micro-batch-size 1 " + extra);
 }
 
-/// What only changes when or where the same sums are formed: losses and norms of three steps, bit for bit.
+/// Expects the same bits of the losses and norms of three steps if only when or where sums are formed changes.
 void expect_same_bits(const std::string& precision, const std::string& layout, int num_ranks,
                       const std::vector<std::string>& others) {
   const std::string words = model_of_eight_layers(precision) + layout;
@@ -241,7 +241,7 @@ TEST(LayoutMatrix, AnotherOrderOfSummationChangesNothingButRounding) {
   }
 }
 
-/// Of rounding in `dtype`: a loss is the mean of a step's tokens, whose errors are their own.
+/// Bounds rounding in `dtype`: a loss is the mean of a step's tokens, whose errors are their own.
 double first_loss_limit(DType dtype, int64_t num_samples, const std::string& model, double loss) {
   const auto num_tokens = static_cast<double>(num_samples * small_config(model).model.seq_length.value());
   return tolerance(dtype, 1, loss) / std::sqrt(num_tokens);

@@ -58,7 +58,7 @@ void start(Worker& worker, const RunRecord& record) {
   std::_Exit(0);
 }
 
-/// Of a worker whose process has ended: its first case is noted as failed, another process goes on behind it.
+/// Notes the first case of a worker whose process has ended as failed; another process continues behind it.
 void go_on(Worker& worker, const std::string& failure, const RunRecord& record) {
   worker.process = 0;
   if (worker.cases.empty()) return;

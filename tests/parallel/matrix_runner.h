@@ -18,7 +18,7 @@ struct MatrixCase {
 
 struct RunnerOptions {
   size_t jobs = 1;  // processes
-  /// Of one case. More than the timeout of collectives, which says more than that a case hung.
+  /// The limit of one case: more than the timeout of collectives, which says more than that a case hung.
   std::chrono::milliseconds case_limit = std::chrono::minutes(10);
   std::chrono::milliseconds poll = std::chrono::milliseconds(500);
 };

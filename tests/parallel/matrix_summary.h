@@ -1,4 +1,4 @@
-// What came out of a long run, as Markdown.
+// The results of a long run, as Markdown.
 #pragma once
 
 #include <string>

@@ -105,7 +105,7 @@ TEST(Pipeline, UntiedAndUnclippedIsOneRankBitForBit) {
   }
 }
 
-/// Of the first step, by name; of what is tied, the sum of the stages.
+/// Returns the gradients of the first step, by name; those of tied weights are the sum of the stages'.
 std::map<std::string, std::vector<double>> gradients_by_name(const std::string& words, int num_ranks) {
   std::map<std::string, std::vector<double>> gradients;
   std::mutex mutex;
@@ -141,7 +141,7 @@ TEST(Pipeline, TiedZeroBubbleGradientsAreThoseOf1F1BWithinRoundingOfFp32) {
       }
       double largest = 0;
       for (const double value : expected.at(name)) largest = std::max(largest, std::abs(value));
-      // Of six micro-batches one sum for the embedding and one for the head, added in another order.
+      // Six micro-batches give one sum for the embedding and one for the head, added in another order.
       for (size_t i = 0; i < values.size(); ++i)
         EXPECT_NEAR(values[i], expected.at(name)[i], tolerance(DType::kFloat32, 2 * 6, largest)) << name << schedule;
     }

@@ -314,7 +314,7 @@ TEST(Pretrain, AFailureBetweenStepsEndsAllRanksAndNamesTheFirst) {
   }
 }
 
-/// What two ranks say when rank 0 pauses longer than the timeout after it has taken a step; empty if they go on.
+/// Returns the message of two ranks if rank 0 pauses longer than the timeout after a step; empty if they go on.
 std::string failure_of_a_pause_after(int64_t step) {
   Listener listener;
   const std::atomic<int> signal = 0;

@@ -46,7 +46,7 @@ RunRecord::RunRecord(std::string path, std::string_view commit) : path_(std::mov
   }
   std::stringstream rest;
   rest << file.rdbuf();
-  // What comes next begins a line of its own.
+  // The next record begins a line of its own.
   if (!rest.str().empty() && rest.str().back() != '\n') write(path_, O_APPEND, "\n");
 }
 

@@ -85,7 +85,7 @@ TEST(SameSettings, RanksMayHaveFilesAndThreadsOfTheirOwn) {
 struct Hosts {
   std::string folder(int rank) const { return directory.file(fmt::format("host{}", rank)); }
   std::string file(int rank, const std::string& name) const { return folder(rank) + "/" + name; }
-  /// What rank `rank` is told, with its folder instead of each "@".
+  /// Returns the command line of rank `rank`, with its folder instead of each "@".
   std::string words(int rank, std::string text) const {
     for (size_t at; (at = text.find('@')) != std::string::npos;) text.replace(at, 1, folder(rank));
     return text;

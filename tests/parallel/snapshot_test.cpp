@@ -41,7 +41,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-/// What carries a trainer from one grid to the next.
+/// The two functions that carry a trainer from one grid to the next.
 struct Carrier {
   std::function<void(Trainer&)> take, restore;
 };

@@ -14,7 +14,7 @@ namespace megatron::testing {
 /// precisions but fp16, without dropout, which goes by places.
 Curve train_in_order(const std::string& words, uint64_t seed, int num_steps);
 
-/// What eight orders of summation make of the last loss.
+/// The last loss by eight orders of summation.
 struct OrdersOfSummation {
   double first = 0;  // loss of the first step, in the usual order
   double least = std::numeric_limits<double>::infinity(), most = -least;

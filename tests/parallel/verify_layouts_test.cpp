@@ -24,7 +24,7 @@ ReferenceRun reference_of(const std::string& model, int64_t num_steps = 3) {
   return ReferenceRun(config, std::move(batches));
 }
 
-/// Of model_of().
+/// Returns the reference run of model_of().
 const ReferenceRun& usual_reference() {
   static const ReferenceRun reference = reference_of(model_of());
   return reference;

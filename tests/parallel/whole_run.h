@@ -64,7 +64,7 @@ inline std::map<int64_t, double> losses_in(const std::string& path) {
   return losses;
 }
 
-/// Of pairs of an iteration and its loss.
+/// Matches pairs of an iteration and its loss.
 MATCHER(SameIterationAndLoss, "") {
   const auto& [actual, expected] = arg;
   return actual.first == expected.first && std::abs(actual.second - expected.second) < 1e-11;

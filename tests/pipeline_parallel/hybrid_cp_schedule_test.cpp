@@ -15,7 +15,7 @@ namespace {
 
 using RankDocuments = std::vector<std::vector<int64_t>>;
 
-/// What each rank computes in a round.
+/// Returns the documents that each rank computes in a round.
 RankDocuments of_ranks(const ContextRound& round) {
   RankDocuments ranks;
   for (const ContextRankSet& set : round) {

@@ -19,7 +19,7 @@ using nlohmann::json;
 using testing::golden_json;
 using Tokens = std::vector<std::string>;
 
-/// What one rank did: forwards, backwards and sends as they came, and how often it received. Not compared, as it has no
+/// One rank's forwards, backwards and sends as they came, and the number of its receives. Not compared, as it has no
 /// counterpart here: "c", a forward that keeps no activations because others do (we recompute all micro-batches alike);
 /// "w", messages on the communicator of all ranks (ours have a group of the pipeline); where receives are posted and
 /// which requests are waited for ("~"): the executor posts a message when its action comes and waits when the value is

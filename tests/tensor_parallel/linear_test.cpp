@@ -198,7 +198,7 @@ TEST(ParallelLinear, PartsChangeNoBitOfFp64AndBelowOnlyOrdersOfSummation) {
       }
 }
 
-/// What rank 1 of `num_ranks` does, each of which has 4 positions of 2 samples.
+/// Returns the operations of rank 1 of `num_ranks`, each of which has 4 positions of 2 samples.
 RankLog log_of(LinearCommunication communication, const TensorCommOverlap& overlap, int num_ranks) {
   const Case c{.communication = communication, .overlap = overlap, .s = 4 * num_ranks, .in = 12, .out = 8};
   RankLog result;
@@ -214,7 +214,7 @@ RankLog log_of(LinearCommunication communication, const TensorCommOverlap& overl
   return result;
 }
 
-/// Where it is waited for stands behind the products that hide it.
+/// The wait for it stands behind the matmuls that hide it.
 TEST(ParallelLinear, CommunicationIsUnderWayBeforeTheProductThatHidesIt) {
   const std::string weight = "multiply 8 ";  // one product over all rows of x, whatever the parts
   EXPECT_EQ(log_of(kGatherInput, {}, 2),

@@ -281,7 +281,7 @@ TEST(TensorParallelGolden, QueryGroupsFitTheRanksThatMegatronAccepts) {
   ASSERT_FALSE(rows.empty());
   for (const auto& row : rows) {
     SCOPED_TRACE(row.dump());
-    // As many query rows in a group, so that these always divide: Megatron's check does not read its "heads".
+    // A group has as many query rows, so that these always divide: Megatron's check does not read its "heads".
     const int64_t num_ranks = row["tp"];
     const ShardCut cut{.num_groups = row["groups"], .sections = {{num_ranks, false}, {1, true}, {1, true}}};
     const ShardSpec spec = ShardSpec::cut_by({cut.global_size()}, cut);

@@ -1,4 +1,4 @@
-// Where tests find the files of this repository.
+// Tests find the files of this repository here.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What transformers' apply_chat_template renders, from tests/golden/tokenizers/chat.
+// Compares with the texts of transformers' apply_chat_template in tests/golden/tokenizers/chat.
 #include <gtest/gtest.h>
 
 #include <fstream>

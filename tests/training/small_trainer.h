@@ -19,7 +19,7 @@ std::string llama_like(const std::string& extra = "");
 /// A command line, words separated by spaces, parsed, with a vocabulary of 61. A later word wins over an earlier one.
 PretrainConfig small_config(const std::string& line, int num_ranks = 1);
 
-/// Where checkpoints of Megatron-LM core_v0.19.1 and Megatron Core 0.16.1 are, in bf16. Each has a case.json.
+/// The folder of checkpoints of Megatron-LM core_v0.19.1 and Megatron Core 0.16.1, in bf16. Each has a case.json.
 std::string golden_checkpoints();
 /// A command line that loads one of them, such as "lm019/llama_tp2", with its sizes and 4 samples a step.
 std::string golden_words(const std::string& folder);

@@ -96,7 +96,7 @@ class TextData : public ::testing::Test {
     return samples;
   }
 
-  /// What making the data set throws; empty if it throws nothing.
+  /// Returns the error of making the data set; empty if it throws nothing.
   std::string refusal(const std::string& words) const {
     try {
       samples(words, 1, 0);

@@ -64,7 +64,7 @@ TEST(LayerPlan, AListNamesTheLayersWithExperts) {
               ElementsAre(2, 3, 5));
 }
 
-// As Megatron does, which looks at the option and not at the layers.
+// Megatron does the same: it looks at the option and not at the layers.
 TEST(LayerPlan, StacksLayersInCheckpointsUnlessAnyIntervalOrListIsGiven) {
   EXPECT_TRUE(LayerPlan(with_experts(2, {.interval = 1, .per_layer = {}})).stacks_layers());
   EXPECT_FALSE(LayerPlan(with_experts(2, {.interval = 2, .per_layer = {}})).stacks_layers());

@@ -58,7 +58,7 @@ void receive_two(const ProcessGroup& group) {
   for (int i = 0; i < 2; ++i) group.recv(view_of(buffer), 1, 0, {"activation"}).block();
 }
 
-/// As in a training step: the GPU waits for a collective, and the host waits only for the GPU.
+/// Waits as a training step does: the GPU waits for a collective, and the host waits only for the GPU.
 void read_in_step(const ProcessGroup& group, GpuRanks& ranks) {
   const GpuRanks::Step step(&ranks);
   gather_on_device(group).wait();

@@ -148,7 +148,7 @@ TEST(NcclWorld, BothDirectionsMayBeSentBeforeEitherIsReceived) {
   });
 }
 
-/// Of more pieces than PeerMessages has slots, the last of an odd size.
+/// Sends more pieces than PeerMessages has slots, the last of an odd size.
 TEST(NcclWorld, LargeMessagesInBothDirectionsArriveWhole) {
   constexpr int64_t kSize = (19 << 20) + 1;
   run_world(2, [](RankContext& context) {
@@ -166,7 +166,7 @@ TEST(NcclWorld, LargeMessagesInBothDirectionsArriveWhole) {
   });
 }
 
-/// As in a pipeline: each message is what the one before it became on the other rank.
+/// Sends as a pipeline does: each message is made on the other rank from the one before it.
 TEST(NcclWorld, ManyMessagesInBothDirectionsKeepTheirOrderWhicheverRankIsLate) {
   constexpr int64_t kSize = 4097;
   constexpr int kRounds = 60;

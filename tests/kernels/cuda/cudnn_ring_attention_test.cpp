@@ -4,7 +4,7 @@
 namespace megatron::kernels {
 namespace {
 
-/// As in a ring: columns with one span each, and with two documents of which half of the keys or queries is elsewhere.
+/// A ring has columns with one span each, or two documents of which half of the keys or queries is elsewhere.
 TEST_F(CudnnAttention, QueriesSeeAllKeysOfAnotherRank) {
   const auto expect_all_visible = [&](DType dtype, const AttentionSizes& z, std::vector<SequenceSpan> spans,
                                       bool is_deterministic) {
@@ -28,7 +28,7 @@ TEST_F(CudnnAttention, QueriesSeeAllKeysOfAnotherRank) {
   expect_all_visible(DType::kBFloat16, {240, 210, 1, 2, 2, 128, 128}, documents, true);
 }
 
-/// As where the keys of all ranks are gathered.
+/// Masks are aligned so if the keys of all ranks are gathered.
 TEST_F(CudnnAttention, MasksEndAtTheLastKeys) {
   const auto expect_aligned = [&](DType dtype, const AttentionSizes& z, std::vector<SequenceSpan> spans,
                                   const AttentionOptions& options) {

@@ -180,7 +180,7 @@ TEST_F(CudaOptimizer, MainParamsInTwoHalvesAgreeWithTheCpu) {
     }
 }
 
-/// Of bf16 numbers; where the fp32 numbers before differ in their last bits some are rounded to the other neighbour.
+/// Counts bf16 numbers; if the fp32 numbers before differ in their last bits, some round to the other neighbour.
 int64_t num_different(Twin& x) {
   const GuardedTensor gpu = x.from_gpu();
   const BFloat16* cpu = x.cpu().as<BFloat16>();

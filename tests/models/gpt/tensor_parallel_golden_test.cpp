@@ -64,7 +64,7 @@ TEST(TensorParallelGolden, LossAndEveryGradientAreMegatrons) {
   });
 }
 
-/// What we do otherwise (docs/differences.md): the last two messages of the loss are one, as in Megatron's fused loss;
+/// We differ in this (docs/differences.md): the last two messages of the loss are one, as in Megatron's fused loss;
 /// embeddings with learned positions are reduce-scattered too; keys and values of shared groups are copies whose
 /// gradients are summed once a step, where Megatron gathers the fused projection in every layer.
 struct Expected {

@@ -366,7 +366,7 @@ TEST(TensorParallelGpt, RefusesHeadsAndPositionsThatDoNotDivide) {
   EXPECT_ANY_THROW(run_step({.config = llama_style(4, 2), .num_ranks = 4, .sequence_parallel = true, .s = 10}, {}));
 }
 
-/// What a step throws on any number of ranks.
+/// Expects a step to throw this on any number of ranks.
 void expect_rejection(const TensorParallelCase& c, const std::string& text) {
   for (const int num_ranks : {1, 2}) {
     TensorParallelCase of_ranks = c;

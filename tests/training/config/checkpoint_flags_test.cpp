@@ -20,7 +20,7 @@ TEST(CheckpointFlags, ThatChangeNothingAreAcceptedWithAReason) {
         "--disable-ckpt-load-validate-sharding-integrity", "--dist-ckpt-save-pre-mcore-014", "--use-dist-ckpt"}) {
     const std::string notes = notes_block(parse(words_of(words)));
     const std::string flag = words_of(words).front();
-    // Of two spellings the notes name the first.
+    // The notes name the first of two spellings.
     const std::string named = flag.starts_with("--disable-") ? "--no-" + flag.substr(10) : flag;
     EXPECT_THAT(notes, ::testing::ContainsRegex(named + "[^\n]* has no effect here: [^\n]+\n")) << words;
   }

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 using ::testing::HasSubstr;
 
-// Where we differ on purpose (docs/differences.md says why); for the rounding, argparse takes the positive flag's
+// We differ here on purpose (docs/differences.md says why); for the rounding, argparse takes the positive flag's
 // default.
 const std::set<std::string> kOtherDefaults{"calculate_per_token_loss", "tokenizer_type", "exit_signal",
                                            "attention_backend", "yarn_correction_range_round_to_int"};

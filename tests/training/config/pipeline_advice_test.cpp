@@ -1,4 +1,4 @@
-// What the mistakes of a pipeline advise, done all together, is a command line that is accepted.
+// Following all advice in the mistakes of a pipeline gives a command line that is accepted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -93,7 +93,7 @@ TEST(PretrainConfig, GivesFlagsThatMegatronIgnoresTheirEffect) {
   EXPECT_THAT(notes_block(groups), HasSubstr("--num-query-groups: means grouped-query attention"));
   EXPECT_EQ(parse({"--num-query-groups", "1"}).transformer.num_query_groups, 1);
   EXPECT_EQ(parse().transformer.num_query_groups, 4);
-  // What is stored is what Megatron did with it.
+  // The checkpoint stores what Megatron made of it.
   std::string stored = arguments_to_json(parse());
   const std::string groups_text = "\"num_query_groups\": 1";
   ASSERT_NE(stored.find(groups_text), std::string::npos);

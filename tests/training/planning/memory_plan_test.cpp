@@ -97,7 +97,7 @@ TEST(MemoryPlan, TellsWhatDoesNotFit) {
   EXPECT_THAT(memory_table(plan, shared, 0), HasSubstr("MORE than the GPU has")) << "with what others have of it";
 }
 
-/// What is measured before the first step comes back in the plan, whatever it is: an arena that no longer grows is
+/// Memory that is measured before the first step returns in the plan, whatever it is: an arena that no longer grows is
 /// planned to the byte.
 TEST(MemoryPlan, TakesForLibrariesWhatIsNeitherArenaNorContextNorCopies) {
   const GpuMemory before{.total = 80000 * kMebibyte, .in_use = 534 * kMebibyte};

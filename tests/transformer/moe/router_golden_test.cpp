@@ -85,7 +85,7 @@ class RouterGolden : public ::testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Precisions, RouterGolden, ::testing::Values(DType::kFloat32, DType::kFloat64),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-/// Where the reference's top-k decides between equal probabilities, only the loads are defined.
+/// If the reference's top-k decides between equal probabilities, only the loads are defined.
 void compare_call(GoldenRouter& golden, const std::string& call) {
   const std::string key = golden.name + "/" + call + "/";
   const DType dtype = golden.config.params_dtype;

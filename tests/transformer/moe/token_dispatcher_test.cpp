@@ -1,4 +1,4 @@
-// What experts see of the tokens of four ranks, against Megatron Core.
+// Experts get the tokens of four ranks as in Megatron Core.
 #include "megatron/transformer/moe/token_dispatcher.h"
 
 #include <gmock/gmock.h>
