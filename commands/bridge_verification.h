@@ -20,7 +20,7 @@ struct StoredLogits {
 /// @throw DataError if the file or a tensor is missing, or their shapes do not fit each other.
 StoredLogits read_stored_logits(const FileSystem& files, const std::string& path);
 
-/// Where the model and the stored logits differ most.
+/// The place where the model and the stored logits differ most.
 struct LogitDifference {
   double largest = 0;  ///< absolute; infinity where one of them is not a number
   int64_t sequence = 0, position = 0, entry = 0;

@@ -82,7 +82,7 @@ RankPlan plan_of_rank(const PretrainConfig& config, int64_t rank, double gpu_mem
   return plan;
 }
 
-/// Of the first or the last stage of the pipeline, which have the embedding and the output layer.
+/// Returns the plan of the first or the last pipeline stage, which have the embedding and the output layer.
 RankPlan fullest_plan(const PretrainConfig& config, double gpu_memory) {
   RankPlan first = plan_of_rank(config, 0, gpu_memory);
   if (config.parallel.pipeline_model_parallel_size == 1) return first;

@@ -1,4 +1,4 @@
-// What preprocess_data prints while it works and at its end.
+// The lines that preprocess_data prints while it works and at its end.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ class PreprocessReport {
     int64_t file_bytes = 0;  ///< read of the files, packed ones as they are
   };
   const Counts& counts() const { return counts_; }
-  /// What a run has done that this one continues. It does not count for the speed.
+  /// Adds the work of the run that this one continues. It does not count for the speed.
   void continue_from(const Counts& counts);
 
   /// @param file_bytes  read of the input so far, packed ones as they are

@@ -1,4 +1,4 @@
-// Where the Punkt model of preprocess_data comes from.
+// Finds the Punkt model of preprocess_data.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What the actions of `megatron checkpoint` do.
+// The work of each action of `megatron checkpoint`.
 #pragma once
 
 #include <iosfwd>

@@ -55,7 +55,7 @@ std::optional<T> number_of(std::string_view word) {
   return value;
 }
 
-/// Of any size. @param word  as of plain_number()
+/// Accepts whole numbers of any size. @param word  as of plain_number()
 bool is_whole(std::string_view word) {
   if (word.starts_with('-')) word.remove_prefix(1);
   return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;

@@ -60,7 +60,7 @@ namespace {
 
 bool is_root(const std::string& path) { return path.empty() || path == "."; }
 
-/// What stands before the names of a directory's entries.
+/// Returns the text before the names of a directory's entries.
 std::string prefix_of(const std::string& directory) { return is_root(directory) ? "" : directory + "/"; }
 
 }  // namespace

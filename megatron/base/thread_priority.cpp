@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-// Of linux/ioprio.h, which glibc has no wrapper for.
+// These are constants of linux/ioprio.h, which glibc has no wrapper for.
 constexpr int kWhoProcess = 1;
 constexpr int kClassShift = 13;
 constexpr int kLevel = 4;  // of 0 to 7, the one that ioprio(1) takes by default

@@ -94,7 +94,7 @@ SequenceSpan span_of(int32_t column, const ChunkPart& queries, const PositionRan
           .first_key = static_cast<int32_t>(first_key)};
 }
 
-/// Of the rows of a cut, whose sample positions are in device memory.
+/// Returns the options of the rows of a cut, whose sample positions are in device memory.
 SequenceLayout::Options rows_of(const Samples& samples, const ContextCut& cut, const Tensor& sample_positions) {
   return {.s = cut.num_rows(),
           .b = samples.table.b,
@@ -116,7 +116,7 @@ Tensor upload_sample_positions(const Context& ctx, const Samples& samples, const
   return upload_table(ctx, "layout.sample_positions", positions);
 }
 
-/// Of the ranks of `cut` that form rank `cut.rank / num_ranks` of a coarser one.
+/// Returns the order of the rows of `cut`'s ranks that form rank `cut.rank / num_ranks` of a coarser one.
 RowOrder row_order(const Context& ctx, const Samples& samples, ContextCut cut, int64_t num_ranks) {
   if (num_ranks == 1) return {};
   const int64_t b = samples.table.b;

@@ -18,7 +18,7 @@ ArenaMemory& memory_of(const Device& device, const void* data) {
   return *(device.pinned.holds(data) ? device.pinned : device.arena).memory();
 }
 
-/// Where a side is in host memory, the host copies.
+/// The host copies if a side is in host memory.
 void copy_by_host(Device& device, const std::byte* from, std::byte* to, int64_t bytes) {
   device.synchronize();
   if (device.pinned.holds(from))

@@ -62,7 +62,7 @@ int64_t cgroup_limit(const Path& root) {
   return least;
 }
 
-/// What stands behind `key` in a file of lines; nullopt if it is no number.
+/// Returns the number behind `key` in a file of lines; nullopt if it is none.
 std::optional<int64_t> number_behind(const Path& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -120,7 +120,7 @@ int64_t SequenceLayout::num_visible_pairs(int64_t window_left, int64_t window_ri
   for (const auto& [num_queries, num_keys, begin] : extents_) {
     const int64_t end = begin + num_queries;  // key indices at which queries stand: [begin, end)
     const int64_t left = window_left < 0 ? end : window_left, right = window_right < 0 ? num_keys : window_right;
-    // Of the queries at [0, n), the keys before their own index: 0 + 1 + ..., at most all keys.
+    // The queries at [0, n) see the keys before their own index: 0 + 1 + ..., at most all keys.
     const auto keys_before = [k = num_keys](int64_t n) {
       const int64_t num_growing = std::clamp<int64_t>(n, 0, k + 1);
       return num_growing * (num_growing - 1) / 2 + (std::max(n, num_growing) - num_growing) * k;

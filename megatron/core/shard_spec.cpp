@@ -19,7 +19,7 @@ std::span<const ShardAxis> axes_of(ShardGrid grid) {
   return kExpert;
 }
 
-/// What a rank holds of a dimension that is cut, in local order.
+/// Returns a rank's part of a dimension that is cut, in local order.
 std::vector<Range> ranges_of(const ShardCut& cut, const ShardPlace::Coordinate& at) {
   if (cut.num_groups % at.size == 0 && cut.num_groups > 1) {
     const int64_t length = cut.global_size() / at.size;

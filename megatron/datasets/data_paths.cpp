@@ -108,7 +108,7 @@ Blend parse_blend(std::span<const std::string> items) {
   bool weights_have_ended = false;
   for (size_t i = 0; i < items.size(); i += 2) {
     const std::optional<double> weight = parse_python_float(items[i]);
-    // As in Megatron, only a weight after a pair without one is a contradiction; weights that stop make all items
+    // Megatron too finds a contradiction only in a weight after a pair without one; weights that stop make all items
     // paths.
     require<ConfigError>(
         !(weight.has_value() && weights_have_ended),

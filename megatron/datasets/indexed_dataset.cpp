@@ -222,7 +222,7 @@ int64_t IndexedDataset::sequence_at(int64_t byte_offset) const {
 }
 
 int64_t IndexedDataset::document_of(int64_t sequence) const {
-  // Of documents that start with the same sequence all but the last one are empty.
+  // If documents start with the same sequence, all but the last one are empty.
   return last_where(num_documents(), [&](int64_t i) { return document_index(i) <= sequence; });
 }
 

@@ -200,7 +200,7 @@ IndexedDatasetBuilder::SavedState IndexedDatasetBuilder::save() {
   return saved_;
 }
 
-/// What was written after the state was saved is cut off.
+/// Cuts off the data that were written after the state was saved.
 void IndexedDatasetBuilder::restore(const SavedState& saved) {
   temporary_log_.emplace(prefix_ + ".idx", saved.log);
   temporary_log_->set_kept(true);

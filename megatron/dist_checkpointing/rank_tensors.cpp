@@ -76,7 +76,7 @@ std::tuple<int64_t, int64_t> place_in_layer(std::string_view name, bool has_loca
   return {module - kModules.begin(), parameter - kParameters.begin()};
 }
 
-/// Where a tensor comes in the order of registration.
+/// The place of a tensor in the order of registration.
 using RegistrationPlace = std::array<int64_t, 7>;
 
 class RankTensors {

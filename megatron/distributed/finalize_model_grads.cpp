@@ -15,7 +15,7 @@ struct Piece {
   int64_t begin;
 };
 
-/// What one all-reduce sums.
+/// The sums of one all-reduce.
 struct Flat {
   std::vector<Piece> pieces;
   int64_t size = 0;

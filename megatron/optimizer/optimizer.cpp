@@ -253,7 +253,7 @@ void Optimizer::add_norms(const Context& ctx, Readback& readback, std::span<doub
   readback.add(norm_.norms(), norms);
 }
 
-/// Where an infinity is found kernels leave everything as it is; the host learns of it afterwards.
+/// If there is an infinity, kernels leave everything as it is; the host learns of it afterwards.
 StepResult Optimizer::step(const Context& ctx, Readback& readback, Timers* timers) {
   require(std::exchange(is_in_step_, false),
           "[Optimizer] step without a begin_step before it: learning rates and bias corrections would be those of "

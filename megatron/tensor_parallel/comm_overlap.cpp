@@ -15,7 +15,7 @@ struct RowPart {
   int64_t num_rows;  // of a rank
 
   bool is_whole() const { return length == num_rows; }
-  /// Of ranks [first, end), which are one after the other among all rows too if there are several.
+  /// Returns the rows of ranks [first, end), which are one after the other among all rows too if there are several.
   Tensor in_part(const Tensor& part, int first, int end) const {
     return part.slice(0, first * length, (end - first) * length);
   }
@@ -24,7 +24,7 @@ struct RowPart {
   }
 };
 
-/// As even as the first: the last may be shorter, and there are no empty ones.
+/// Returns parts of equal length, of which the last may be shorter; there are no empty ones.
 std::vector<RowPart> split_rows(int64_t num_rows, int64_t num_splits) {
   const int64_t length = (num_rows + num_splits - 1) / num_splits;
   std::vector<RowPart> parts;

@@ -39,7 +39,7 @@ struct ParallelLinearNode final : Node {
     return std::move(arriving.tensor);
   }
 
-  /// Of a row cut. @param dy  becomes that of all ranks where W will read it.
+  /// Gathers and multiplies for a row cut. @param dy  becomes that of all ranks where W will read it.
   Tensor gather_and_multiply(BackwardContext& b, Tensor& dy, bool has_weight) {
     const Context& ctx = b.ctx;
     const WeightLease lease = weight.acquire(ctx);

@@ -228,7 +228,7 @@ Shape require_fitting(const Tensor& hidden, const Parameter& weight, const Tenso
 
 }  // namespace
 
-/// As many tokens as a product can count: each chunk reads and writes the gradient of the weight in fp32 and reads the
+/// Chunks have as many tokens as pay: each chunk reads and writes the gradient of the weight in fp32 and reads the
 /// weight twice. With 128256 rows of 4096 these are 6 GB, which take a GPU as long as the three products of some 400
 /// tokens. One length for all: on an H200 products of 2304 tokens with 151936 rows of 896 run at 601 TFLOP/s, those of
 /// 14080 at 648.

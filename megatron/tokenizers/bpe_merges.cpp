@@ -24,7 +24,7 @@ const BpeMerges::Rule* BpeMerges::find(TokenId left, TokenId right) const {
   return entry.pair == kFree ? nullptr : &entry.rule;
 }
 
-/// Where the pair is, or a free slot for it.
+/// Returns the slot of the pair, or a free one for it.
 size_t BpeMerges::slot_of(uint64_t pair) const {
   const uint64_t mixed = pair * 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio: spreads both ids over the upper bits
   size_t slot = (mixed >> 32) & (entries_.size() - 1);

@@ -18,7 +18,7 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr size_t kShownBytes = 24;
 constexpr size_t kShownKeys = 8;
 
-/// What of a line an error shows: its start, without control characters and cut characters.
+/// Returns the part of a line that an error shows: its start, without control characters and cut characters.
 std::string shown(std::string_view text) {
   std::string start = replace_invalid_utf8(text.substr(0, kShownBytes));
   for (char& c : start)
@@ -32,7 +32,7 @@ bool looks_like_text(const std::string& file, std::string_view line) {
   return first == std::string_view::npos ? file.ends_with(".txt") : line[first] != '{';
 }
 
-/// What Python's json.loads refuses.
+/// Rejects the texts that Python's json.loads rejects.
 void require_json_object(std::string_view json) {
   require<DataError>(json.find_first_not_of(" \t\r\n") != std::string_view::npos,
                      "the line is empty, and each line is to be a JSON object. Remove empty lines: sed -i '/^\\s*$/d' "

@@ -88,7 +88,7 @@ std::string DocumentSource::read_block() {
   }
 }
 
-/// Where the last document that is certainly whole ends; 0 if there is none. The first `searched` bytes have no end.
+/// Returns the end of the last document that is certainly whole, or 0. The first `searched` bytes have no end.
 size_t DocumentSource::end_of_documents(std::string_view bytes, size_t searched) const {
   if (options_.format == DocumentFormat::kWholeFile) return 0;
   const std::string_view separator = options_.format == DocumentFormat::kLines ? "\n" : "\n\n";

@@ -56,7 +56,7 @@ std::string with_placeholders(std::string_view text) {
   return result;
 }
 
-/// Where the word that starts at `begin` ends: in front of the first spaces behind it. A single space that ends the
+/// Returns the end of the word that starts at `begin`: before the first spaces behind it. A single space that ends the
 /// text belongs to the last word, and U+2581, which the model takes for a space, to the word in front of it.
 size_t end_of_word(std::string_view text, size_t begin) {
   size_t end = std::min(text.find_first_not_of(' ', begin), text.size());

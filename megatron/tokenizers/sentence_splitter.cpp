@@ -35,7 +35,7 @@ size_t length_without_end_space(std::string_view text) {
   return end;
 }
 
-/// What Python's text[begin:end] is if end lies before begin.
+/// Returns Python's text[begin:end], which is empty if end lies before begin.
 std::string_view slice(std::string_view text, size_t begin, size_t end) {
   return begin < end ? text.substr(begin, end - begin) : std::string_view();
 }

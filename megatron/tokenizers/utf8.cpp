@@ -9,7 +9,7 @@
 
 namespace megatron {
 namespace {
-/// What starts at an offset: a valid character, or a maximal invalid part.
+/// A valid character at an offset, or a maximal invalid part.
 struct Part {
   size_t bytes;
   bool valid;

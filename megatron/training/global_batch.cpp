@@ -77,7 +77,7 @@ GlobalBatch GlobalBatch::of_one_rank(const MicroBatches& whole) {
   return own;
 }
 
-/// What add() reads: each tensor, the positions, the numbers of cuts, the cuts.
+/// Writes what add() reads: each tensor, the positions, the numbers of cuts, the cuts.
 std::string GlobalBatch::text_of(const MicroBatches& whole) const {
   std::string text;
   for (size_t i = 0; i < tensors_.size(); ++i)

@@ -45,7 +45,7 @@ class RealCudaGraph final : public CudaGraph {
  public:
   RealCudaGraph(cudaStream_t stream, const Graph& graph) : stream_(stream) {
     check_cuda(cudaGraphGetNodes(graph.get(), nullptr, &num_nodes_), "cudaGraphGetNodes");
-    // What was recorded on a stream of higher priority than that of the launches keeps it.
+    // Nodes that were recorded on a stream of higher priority than that of the launches keep it.
     check_cuda(cudaGraphInstantiate(&executable_, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
                "cudaGraphInstantiate");
   }

@@ -68,7 +68,7 @@ bool CudaMemory::back(std::byte* base, int64_t bytes) {
   if (needed <= segment.backed_bytes) return true;
   const size_t room = segment.reserved_bytes - segment.backed_bytes;
   const size_t growth = std::max({needed - segment.backed_bytes, kLeastGrowthBytes, needed / kGrowthShare});
-  // Where the GPU has less than that, what is needed.
+  // If the GPU has less than that, the needed size alone is tried.
   for (const size_t wanted : {std::min(rounded(growth), room), rounded(needed - segment.backed_bytes)})
     if (map(base + segment.backed_bytes, wanted)) {
       segment.backed_bytes += wanted;

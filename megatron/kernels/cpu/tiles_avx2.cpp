@@ -7,7 +7,7 @@
 #include "megatron/kernels/cpu/instruction_set.h"
 #include "megatron/kernels/cpu/matmul_tile.h"
 
-// As in tiles_avx512.cpp: code of the headers above stays plain x86-64.
+// The code of the headers above stays plain x86-64, as in tiles_avx512.cpp.
 #pragma GCC target("arch=x86-64-v3")
 
 #include "megatron/kernels/cpu/attention_backward_tile.h"

@@ -11,7 +11,7 @@ __extension__ typedef __int128 Int128;
 
 constexpr int kLimbBits = 43;
 constexpr int64_t kLimbMask = (int64_t{1} << kLimbBits) - 1;
-/// As on CPU: a thread sums at most kStatisticsPiece multiples of 2^-38 and of 2^-76, which is exact in any order.
+/// A thread sums at most kStatisticsPiece multiples of 2^-38 and of 2^-76, as on CPU, which is exact in any order.
 constexpr double kRoundCoarse = 0x1.8p14, kRoundFine = 0x1.8p-24;
 constexpr double kCoarse = 0x1p38, kFine = 0x1p76;
 constexpr int kFinishThreads = 1024;

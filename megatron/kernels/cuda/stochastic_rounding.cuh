@@ -49,14 +49,14 @@ struct ChunkDraws {
   int64_t step, shift;
   bool is_run;
 
-  /// Of elements [first, end).
+  /// Makes the draws of elements [first, end).
   __device__ ChunkDraws(const StochasticRounding& of_range, int64_t step_number, int64_t first, int64_t end)
       : rounding(&of_range), key(of_range.key), step(step_number) {
     const ElementRun run = run_at(of_range.numbers, first);
     shift = run.number - first;
     is_run = run.length >= end - first;
   }
-  /// Of a pack; those past its n elements are not defined.
+  /// Returns the draws of a pack; those past its n elements are not defined.
   __device__ PackDraws operator()(int64_t begin, int n) const {
     ElementRun run{begin + shift, kPack};
     if (!is_run) run = run_at(rounding->numbers, begin);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kLatentNormEpsilon = 1e-6;
 
-/// What transformers has where a key is missing.
+/// The values that transformers takes for missing keys.
 struct DeepseekDefaults {
   DecoderDefaults decoder;
   int64_t num_experts = 0, experts_per_token = 0, num_shared_experts = 0, expert_ffn_size = 0, num_dense_layers = 0;

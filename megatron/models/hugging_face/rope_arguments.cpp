@@ -171,7 +171,7 @@ void restore_rope(const Json& arguments, Json& config, PartialRotation partial) 
     config["max_position_embeddings"] = arguments.at("rope_scaling_original_max_position_embeddings");
   if (rope["rope_type"].get<std::string>() == "longrope")
     config["original_max_position_embeddings"] = rope["original_max_position_embeddings"];
-  // What transformers 4 reads; 5 reads rope_parameters.
+  // Version 4 of transformers reads these keys; version 5 reads rope_parameters.
   config["rope_theta"] = rope["rope_theta"];
   if (rope.contains("partial_rotary_factor")) config["partial_rotary_factor"] = rope["partial_rotary_factor"];
   if (rope["rope_type"].get<std::string>() != "default") {

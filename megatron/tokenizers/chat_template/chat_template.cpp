@@ -20,7 +20,7 @@ void set(Dict& dict, const std::string& key, const Value& value) {
     dict.emplace_back(key, value);
 }
 
-/// What transformers 5 does with a message: keys with null go, and the reasoning has all of its names.
+/// Changes a message as transformers 5 does: keys with null go, and the reasoning has all of its names.
 Value prepared(const Value& message) {
   if (!message.is_dict()) return message;
   Dict result;

@@ -15,7 +15,7 @@ size_t white_space_at_start(std::string_view text) {
   return end;
 }
 
-/// Where the white space at the end of a text begins.
+/// Returns the begin of the white space at the end of a text.
 size_t white_space_at_end(std::string_view text) {
   while (!text.empty()) {
     const size_t last = start_of_last_character(text);

@@ -13,7 +13,7 @@ struct CodePoints {
   char32_t first, last;
 };
 
-// What differs from Unicode 14 in the crates of tokenizers 0.23.3, found by asking it about every code point.
+// The crates of tokenizers 0.23.3 differ from Unicode 14 in these, found by asking them about every code point.
 constexpr std::array<CodePoints, 80> kNotNonspacingMarks = {
     {{0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8E1},     {0x9FE, 0x9FE},     {0xAFA, 0xAFF},
      {0xB55, 0xB55},     {0xC04, 0xC04},     {0xC3C, 0xC3C},     {0xD00, 0xD00},     {0xD3B, 0xD3C},

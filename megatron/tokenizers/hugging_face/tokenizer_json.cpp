@@ -98,7 +98,7 @@ class TextPipeline::Words {
   void append(std::string_view word, IdBuffer& ids) {
     if (!cache_.append(word, ids)) append_new(word, ids);
   }
-  /// As WordCache::append_words.
+  /// Does the same as WordCache::append_words.
   void append(std::string_view text, std::span<const size_t> bounds, size_t readable, IdBuffer& ids) {
     cache_.append_words(text, bounds, readable, ids, [this, &ids](std::string_view word) { append_new(word, ids); });
   }

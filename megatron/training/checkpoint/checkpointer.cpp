@@ -47,7 +47,7 @@ void add_state(CheckpointShare& share, Trainer& trainer, bool with_optimizer) {
     const CheckpointPlacement placement = placement_of(*state.parameter, {state.begin, state.end}, num_layers);
     const bool shards = optimizer.config().use_distributed_optimizer;
     std::vector<OptimizerTensor> all = optimizer_tensors(trainer.context(), optimizer, state);
-    // Where the weights themselves are stepped a run reads no more than them. But Megatron Core's DistributedOptimizer
+    // If the weights themselves are stepped, a run reads no more than them. But Megatron Core's DistributedOptimizer
     // stores them again, and runs that keep fp32 main parameters look for such.
     if (state.rounds_weights() || (shards && state.steps_weights())) {
       const DType dtype = state.rounds_weights() ? DType::kFloat32 : state.main.dtype();

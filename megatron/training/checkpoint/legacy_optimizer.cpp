@@ -48,7 +48,7 @@ class JoinedSource final : public TensorSource {
   std::vector<std::byte> buffer_;
 };
 
-/// As the rank's modules have it.
+/// Returns the shape that the rank's modules have.
 Shape local_shape(const RankTensor& tensor) {
   const Shape& sizes = tensor.parts[0].whole.sizes;
   return Shape(std::span<const int64_t>(sizes.begin() + tensor.num_leading, sizes.end()));

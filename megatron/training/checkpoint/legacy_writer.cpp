@@ -95,7 +95,7 @@ int64_t LegacyWriter::tensor_bytes(const Rank& rank) const {
   return bytes;
 }
 
-/// As the rank's modules are named: layers and experts are counted on the rank.
+/// Returns the name in the rank's modules: layers and experts are counted on the rank.
 std::string LegacyWriter::module_name(const RankTensor& tensor, const StagePart& part) const {
   if (tensor.is_shared_embedding && !part.has_embedding) return "output_layer.weight";
   std::string name = tensor.name;

@@ -23,7 +23,7 @@ constexpr const char* kLayoutFile = "layout.txt";
 constexpr std::string_view kOwnerPrefix = "of_";
 constexpr int kNoHolder = -1;
 
-/// What is wrong with a checkpoint; empty if all of it can be read.
+/// Returns the fault of a checkpoint; empty if all of it can be read.
 std::string damage_of(const FileSystem& files, const std::string& path) {
   try {
     return joined(CheckpointReader(files, path, Verify::kChecksums).verify(), "; ");

@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// What a placement has of a stored tensor.
+/// Returns the part of a stored tensor that a placement has.
 std::vector<double> stored_values(const CheckpointReader& reader, const std::string& key,
                                   const CheckpointPlacement& placement, int64_t size) {
   const DType dtype = info(reader.type_of(key).value()).dtype.value();

@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-/// What Megatron's buckets depend on. @param arguments  of the run
+/// Returns the settings on which Megatron's buckets depend. @param arguments  of the run
 DistributedDataParallelConfig data_parallel_config_of(const pickle::Object& arguments) {
   const auto value = [&](std::string_view name) {
     const pickle::Object* found = arguments.find(name);

@@ -92,7 +92,7 @@ void set_layout(pickle::Graph& graph, pickle::Object& arguments, const TargetLay
   set("local_rank", 0);
   set("num_virtual_stages_per_pipeline_rank", division.chunks);
   set("virtual_pipeline_model_parallel_size", division.chunks);
-  // What divides the layers in another way than evenly.
+  // These divide the layers in another way than evenly.
   for (const char* name : {"pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers",
                            "decoder_last_pipeline_num_layers", "num_layers_per_virtual_pipeline_stage"})
     set_argument(arguments, name, graph.none());

@@ -35,7 +35,7 @@ MicrobatchCalculator eval_microbatch_calculator_of(const PretrainConfig& config)
 
 namespace {
 
-/// Of a run that takes no step: it needs neither a learning rate nor a length.
+/// Returns the schedule of a run that takes no step: it needs neither a learning rate nor a length.
 ParamSchedulerConfig schedule_without_steps(const PretrainConfig& config) {
   ParamSchedulerConfig schedule;
   schedule.max_lr = schedule.init_lr = schedule.min_lr = config.optimizer.lr.value_or(config.optimizer.min_lr);

@@ -27,7 +27,7 @@ Json parse_params(const FileSystem& files, const std::string& directory) {
   return params;
 }
 
-/// Of a dict or an OrderedDict.
+/// Returns the entries of a dict or an OrderedDict.
 std::span<const pickle::Entry> entries_of(const pickle::Object& root) {
   return root.is_instance() ? std::span<const pickle::Entry>(root.instance().entries) : root.entries();
 }

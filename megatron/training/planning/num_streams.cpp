@@ -27,7 +27,7 @@ constexpr int64_t kOfRing = 4;
 /// Collectives, and copies of rows beside them.
 int64_t num_collective_streams() { return traits_of(GroupKind::kCp).by_copy_engine ? 2 : 1; }
 
-/// Of each number of ranks that may share a document.
+/// Counts the streams of each number of ranks that may share a document.
 int64_t num_hybrid_streams(const PretrainConfig& config) {
   const auto has = [&](CpCommType type) { return std::ranges::count(config.transformer.cp_comm_type, type) > 0; };
   int64_t number = 0;

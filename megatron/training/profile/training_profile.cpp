@@ -139,7 +139,7 @@ void TrainingProfile::write() {
   if (world.rank() == 0) merge();
 }
 
-/// Where a pipeline ran on recorded ranks alone: beside "profile.json" the picture "profile.json.svg".
+/// Draws "profile.json.svg" beside "profile.json" if a pipeline ran on recorded ranks alone.
 std::string TrainingProfile::draw_schedule(std::span<const RankTrace> ranks) {
   const ProcessGroupCollection& groups = trainer_.groups();
   if (groups.pp.size() == 1 || std::ssize(ranks) < groups.world.size()) return "";

@@ -45,7 +45,7 @@ bool are_equal(const std::vector<std::string>& texts) {
   return std::ranges::all_of(texts, [&](const std::string& text) { return text == texts.front(); });
 }
 
-/// Where the n-th contents of the ranks differ: "NAME (CONTENT) on rank 0, NAME (CONTENT) on ranks 1, 2".
+/// Lists the contents that differ: "NAME (CONTENT) on rank 0, NAME (CONTENT) on ranks 1, 2".
 /// @param plural  what they are
 std::vector<std::string> differences(const std::vector<Input>& own, const ProcessGroup& world,
                                      std::string_view plural) {

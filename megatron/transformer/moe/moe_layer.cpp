@@ -119,8 +119,8 @@ Tensor MoeLayer::routed_output(Context& ctx, const Tensor& tokens, const Routing
   return dispatched_output(ctx, tokens, routing, {.factor = config_.expert_rank_capacity_factor, .tokens = {}});
 }
 
-/// What the experts keep for backward may not fit where all tokens go to one rank; what one layer computes at a time
-/// does.
+/// The values that experts keep for backward may not fit where all tokens go to one rank; those of one layer at a time
+/// do.
 Tensor MoeLayer::exact_output(Context& ctx, const Tensor& tokens, const Routing& routing) const {
   const int64_t t = tokens.size(0), rounds = std::min(config_.num_exact_rounds, t);
   Tensor sum;
