@@ -102,7 +102,7 @@ class Parameter {
   }
   /// Gives back the memory of values that nobody has set yet: until move_to() there are none.
   void release_unset();
-  /// Where the values lie from now on; those that have been set are copied.
+  /// Moves the values to where they lie from now on; those that have been set are copied.
   void move_to(const Context& ctx, Tensor place);
   /// Gradient of the shard, in the buffer's dtype; undefined without a buffer.
   Tensor& main_grad() { return main_grad_; }

@@ -26,7 +26,7 @@ struct CommTiming {
 
   /// Bytes a second of the whole buffer ("algorithm bandwidth").
   double bandwidth() const;
-  /// What a link carries if the operation is a ring: comparable between operations and numbers of ranks. Source:
+  /// The rate on a link if the operation is a ring: comparable between operations and numbers of ranks. Source:
   /// nccl-tests, doc/PERFORMANCE.md.
   double bus_bandwidth() const;
 };

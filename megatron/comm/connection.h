@@ -28,7 +28,7 @@ struct Traffic {
   int64_t bytes = 0;  // of the larger operand of each
 };
 
-/// What goes over a connection.
+/// The traffic of a connection.
 struct ConnectionUse {
   GroupTraits traits;   // of the group
   int64_t largest = 0;  // bytes of the largest message, or of the largest section that collectives gather or scatter

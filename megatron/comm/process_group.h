@@ -41,7 +41,7 @@ class ProcessGroup {
   int rank() const;
   std::string_view name() const;
   GroupTraits traits() const;
-  /// Of this rank's operations on all groups of its world; null for the default group.
+  /// Records this rank's operations on all groups of its world; null for the default group.
   const FlightRecorder* recorder() const;
   /// Global rank of a member.
   int global_rank(int group_rank) const;

@@ -29,7 +29,7 @@ struct ProcessGroupCollection {
 
   /// The group of that name. @throw InternalError if there is none
   ProcessGroup named(std::string_view name) const;
-  /// Where this rank stands on the axes that cut parameters.
+  /// Returns the place of this rank on the axes that cut parameters.
   ShardPlace shard_place() const;
 };
 

@@ -5,7 +5,7 @@
 
 namespace megatron {
 
-/// As a member it shows an owner's destructor whether an exception that is newer than the owner ends it.
+/// A member of this type shows its owner's destructor whether an exception newer than the owner ends it.
 class Unwinding {
  public:
   bool is_under_way() const { return std::uncaught_exceptions() > num_exceptions_; }

@@ -40,7 +40,7 @@ class [[nodiscard]] Work {
   /// Releases the kept values. A second call does nothing.
   /// @throw CommError if a rank was late, was lost, aborted, or called another operation.
   void wait();
-  /// As wait(), and on a device also stops the host until the operation has ended.
+  /// Waits as wait() does, and on a device also stops the host until the operation has ended.
   void block();
 
  private:

@@ -43,7 +43,7 @@ EpochPlan plan_epochs(const GptIndexRequest& request);
 /// @throw NotSupported for more than 2^31 - 1 sequences.
 NpyArray build_document_index(const GptIndexRequest& request, const EpochPlan& plan, NumpyRandomState& random);
 
-/// Where each sample starts: row k is (position in the document index, token in that sequence), and row k + 1 its end:
+/// The begin of each sample: row k is (position in the document index, token in that sequence), and row k + 1 its end:
 /// [plan.num_samples + 1, 2], int32, or int64 when the document index needs it. O(documents + samples).
 /// @param lengths  tokens of each sequence of request.sequences.
 /// Source: Megatron Core, helpers.cpp, build_sample_idx.

@@ -20,8 +20,8 @@ struct HostTensor {
 struct HostSequences {
   std::string_view name;  // of the layout that they become
   int64_t length = 0;     // of a sample
-  /// Where documents begin, all samples one after the other, ascending and without 0; and where in `cuts` those of each
-  /// sample end [num_samples].
+  /// Documents begin at `cuts`, all samples one after the other, ascending and without 0; at `cut_ends` those of each
+  /// sample end in `cuts` [num_samples].
   std::span<const int32_t> cuts;
   std::span<const int64_t> cut_ends;
   std::span<const int64_t> position_ids;  // [num_samples, length]

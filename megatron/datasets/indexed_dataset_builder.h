@@ -26,7 +26,7 @@ namespace megatron {
 ///   builder.finalize();
 class IndexedDatasetBuilder {
  public:
-  /// What of a dataset is on the disk: the names and sizes of its temporary files.
+  /// The part of a dataset that is on the disk: the names and sizes of its temporary files.
   struct SavedState {
     std::string bin, log;
     int64_t bin_bytes = 0, log_bytes = 0;

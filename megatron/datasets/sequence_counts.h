@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// What Megatron keeps of a dataset in such a file, so that it need not read the header of its .idx.
+/// The facts of a dataset that Megatron keeps in such a file, so that it need not read the header of its .idx.
 struct SequenceCounts {
   int64_t num_sequences = 0;
   int64_t num_document_indices = 0;  ///< documents and one

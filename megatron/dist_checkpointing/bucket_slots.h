@@ -1,4 +1,4 @@
-// Where parameters lie in the flat buckets of Megatron's DistributedOptimizer.
+// The places of parameters in the flat buckets of Megatron's DistributedOptimizer.
 #pragma once
 
 #include <cstdint>

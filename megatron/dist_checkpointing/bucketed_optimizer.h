@@ -36,7 +36,7 @@ bool are_chained(const CheckpointMetadata& metadata);
 /// run need not be known. Where no number of layers fits, there are no tensors.
 class BucketedOptimizer {
  public:
-  /// Where the elements of a chunk lie, one after the other in one bucket.
+  /// The places of the elements of a chunk, one after the other in one bucket.
   struct Source {
     std::string key;  ///< of the bucket
     int64_t first = 0;

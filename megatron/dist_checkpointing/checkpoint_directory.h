@@ -42,7 +42,7 @@ class CheckpointDirectory {
   /// @param files  must outlive the object. @param root  may end in '/'.
   CheckpointDirectory(FileSystem& files, std::string root);
 
-  /// Where ranks write iteration's files until commit().
+  /// Returns the folder to which ranks write the iteration's files until commit().
   std::string staging_path(int64_t iteration) const;
   std::string path(int64_t iteration) const;
 

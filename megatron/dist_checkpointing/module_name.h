@@ -17,7 +17,7 @@ struct ModuleName {
   std::optional<int64_t> expert;  ///< of the rank
 };
 
-/// What decides about names of norms: whether a layer has attention with a latent cache, or experts.
+/// The facts on which names of norms depend: whether a layer has attention with a latent cache, or experts.
 struct LayerModules {
   bool has_latent_attention = false, has_experts = false;
 };

@@ -55,7 +55,7 @@ struct RankTensor {
   bool is_shared_embedding = false;  ///< word embeddings that stages hold copies of
 };
 
-/// What is wanted of a rank's tensors: what an optimizer updates, in its order of registration, or all of them, where
+/// The wanted part of a rank's tensors: what an optimizer updates, in its order of registration, or all of them, where
 /// the modules of multi-token prediction are on the last stage and buffers have any place.
 enum class RankContents { kParameters, kAll };
 

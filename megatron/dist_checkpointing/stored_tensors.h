@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-/// Where a part of a tensor begins on disk. Places are read fastest in ascending order.
+/// The begin of a part of a tensor on disk. Places are read fastest in ascending order.
 struct StoredPlace {
   std::string file;
   int64_t offset = 0;  ///< in bytes

@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// Where the elements of a tensor are. Several tensors may share a storage. Offset and strides are in elements; all
+/// The elements of a tensor. Several tensors may share a storage. Offset and strides are in elements; all
 /// elements are within the storage, whose strides are not negative.
 struct TorchTensor {
   ElementType type = ElementType::kFloat32;

@@ -34,7 +34,7 @@ class ZipReader {
   const std::vector<ZipEntry>& entries() const { return entries_; }
   /// Null if there is none.
   const ZipEntry* find(std::string_view name) const;
-  /// Where the entry's bytes begin. @throw CheckpointError if its local header is damaged.
+  /// Returns the begin of the entry's bytes. @throw CheckpointError if its local header is damaged.
   int64_t payload_offset(const ZipEntry& entry) const;
   /// The whole entry. @throw CheckpointError if its checksum does not match.
   std::string read(const ZipEntry& entry) const;

@@ -28,7 +28,7 @@ class BucketGroup {
   BucketGroup(std::vector<Bucket> buckets, Options options);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// What this rank's optimizer steps of the parameters in a bucket.
+  /// Returns the ranges of a bucket's parameters that this rank's optimizer steps.
   std::vector<FlatRange> owned_ranges(const Bucket& bucket) const;
 
   /// No gradient is ready.

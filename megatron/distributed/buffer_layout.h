@@ -1,4 +1,4 @@
-// Where parameters lie in a contiguous buffer, and how it is cut into buckets and shards: pure functions of sizes.
+// Lays parameters out in a contiguous buffer, and cuts it into buckets and shards: pure functions of sizes.
 // Megatron Core: core/distributed/param_and_grad_buffer.py, core/optimizer/distrib_optimizer.py.
 #pragma once
 
@@ -16,7 +16,7 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-/// What both have; begin == end if that is nothing.
+/// Returns the elements that both have; begin == end if there are none.
 ElementRange intersection(const ElementRange& a, const ElementRange& b);
 
 struct BufferLayoutOptions {
@@ -45,7 +45,7 @@ struct BufferLayout {
     int64_t num_unpadded = 0;     // up to the end of the last parameter; gaps between parameters count
     std::vector<size_t> entries;  // in the order in which they lie
   };
-  /// What a rank's shard of a bucket has of a parameter, in four coordinates.
+  /// The part of a parameter that a rank's shard of a bucket has, in four coordinates.
   struct Piece {
     size_t entry = 0;
     ElementRange in_buffer, in_bucket, in_shard, in_parameter;

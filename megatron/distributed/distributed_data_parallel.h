@@ -44,7 +44,7 @@ class DistributedDataParallel {
   /// that are still to be gathered are left to begin_step(), which is part of the graph.
   void settle_param_sync();
 
-  /// What the optimizer of this rank steps, in registration order: with the distributed optimizer the parts of
+  /// Returns what the optimizer of this rank steps, in registration order: with the distributed optimizer the parts of
   /// parameters that lie in its shards, else all parameters in whole.
   std::vector<FlatRange> owned_ranges() const;
   /// All trainable parameters of this rank, in registration order.

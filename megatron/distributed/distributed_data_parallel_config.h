@@ -1,4 +1,4 @@
-// What data parallelism needs to know. Names are Megatron Core's.
+// The settings of data parallelism. Names are Megatron Core's.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What gradients need at the end of a step beside the data-parallel sum. Megatron Core:
+// Sums that gradients need at the end of a step beside the data-parallel one. Megatron Core:
 // core/distributed/finalize_model_grads.py.
 #pragma once
 

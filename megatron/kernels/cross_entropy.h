@@ -45,7 +45,7 @@ void cross_entropy_sums(const CpuStream& stream, const CrossEntropySumsArgs& arg
 void cross_entropy_sums(const CudaStream& stream, const CrossEntropySumsArgs& args);
 
 /// loss[t] = mask[t] * (-(1 - a) log p_target - a * mean over the true vocabulary of log p), a = label_smoothing.
-/// Where the mask is 0 the loss is 0, whatever the logits.
+/// The loss is 0 where the mask is 0, whatever the logits.
 struct CrossEntropyLossArgs {
   ConstView sum_exp, target;
   ConstView total;      // needed if label_smoothing is not 0

@@ -140,7 +140,7 @@ void update_expert_bias(const CpuStream& stream, const ExpertBiasUpdateArgs& arg
 void update_expert_bias(const CudaStream& stream, const ExpertBiasUpdateArgs& args);
 
 /// Quantile balancing (Megatron Core's dual coordinate descent): values = logits - beta, by which experts are chosen.
-/// Where `sums` is given, sums[i] += the beta that would give expert i its t topk / e tokens, and sums[e] += 1: the
+/// If `sums` is given, sums[i] += the beta that would give expert i its t topk / e tokens, and sums[e] += 1: the
 /// (t topk / e + 1)-th largest of logits[t, i] - (the (topk + 1)-th largest of values[t]) over the tokens t.
 struct QuantileBalanceArgs {
   ConstView logits;  // [t, e]

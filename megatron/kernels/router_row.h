@@ -91,7 +91,7 @@ constexpr C expert_score_derivative(RouterScore score, C z, C s) {
   return s > 0 ? sigmoid_of(z) / (2 * s) : 0;
 }
 
-/// What the scores of the members of a row are shifted and divided by.
+/// The shift and the divisor of the scores of the members of a row.
 template <class C>
 struct ScoreScale {
   C largest = 0, sum = 1;
@@ -181,7 +181,7 @@ constexpr C log_sum_exp(const C* z, int64_t num_experts) {
   return scale.largest + std::log(scale.sum);
 }
 
-/// What counts are divided by to become shares; where nothing is counted all shares are 0.
+/// Returns the divisor that makes shares of counts; if nothing is counted all shares are 0.
 constexpr double sum_of_counts(const float* counts, int64_t num_experts) {
   double sum = 0;
   for (int64_t i = 0; i < num_experts; ++i) sum += static_cast<double>(counts[i]);
@@ -256,7 +256,7 @@ constexpr double mean_moved_beta(const float* sums, const float* beta, int64_t n
 constexpr double mean_count(const float* counts, int64_t num_experts) {
   return sum_of_counts(counts, num_experts) / static_cast<double>(num_experts);
 }
-/// What update_expert_bias adds.
+/// Returns the term that update_expert_bias adds.
 constexpr float bias_step(float count, double mean, double rate) {
   const auto tokens = static_cast<double>(count);
   return static_cast<float>(tokens < mean ? rate : tokens > mean ? -rate : 0);

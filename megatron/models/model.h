@@ -53,7 +53,7 @@ class Model : public Module {
   /// at first: for as many as their configuration says. The bits of the results do not depend on it.
   virtual void set_bounded(bool is_bounded) const { static_cast<void>(is_bounded); }
 
-  // Of a model that generates; others throw NotSupported.
+  // These are of a model that generates; others throw NotSupported.
   /// Logits [s, b, padded vocabulary], whole on every tensor- and pipeline-parallel rank, which all call it.
   /// @param states  of make_states(), or null: the tokens are whole sequences.
   virtual Tensor logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,

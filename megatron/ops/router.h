@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-/// Where tokens go. Dense, as Megatron Core's: t tokens, e experts.
+/// The routes of tokens. Dense, as Megatron Core's: t tokens, e experts.
 struct Routing {
   Tensor probs;  // [t, e] float32 or float64; 0 where a token does not go
   Tensor map;    // [t, e] uint8

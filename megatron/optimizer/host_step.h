@@ -35,7 +35,7 @@ class HostStep {
 
   /// When gradients are complete: starts the first copies.
   void begin();
-  /// What kernels have written of the step; a host sync. None if no range is the host's.
+  /// Reads what kernels have written of the step; a host sync. None if no range is the host's.
   std::optional<StepState> read_state(const Context& ctx) const;
   /// Steps all ranges, or none if gradients are not finite. Kernels launched later see the new weights.
   /// @param state  from read_state(). @param learning_rates  of the groups

@@ -1,4 +1,4 @@
-// What an optimizer keeps of the parameters that it steps.
+// The state that an optimizer keeps of the parameters that it steps.
 #pragma once
 
 #include <vector>

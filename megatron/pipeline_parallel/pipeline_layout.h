@@ -54,7 +54,7 @@ class PipelineLayout {
   void set_mtp_layers(int stage, int64_t num_mtp_layers) {
     stages_.at(static_cast<size_t>(stage)).num_mtp_layers = num_mtp_layers;
   }
-  /// Who holds the word embeddings: the stage that embeds tokens, those that predict further tokens, which embed them
+  /// Holders of the word embeddings: the stage that embeds tokens, those that predict further tokens, which embed them
   /// again, and with `shares_output_weights` the one with the head.
   TieGroup word_embeddings(bool shares_output_weights) const;
   bool operator==(const PipelineLayout&) const = default;

@@ -25,7 +25,7 @@ Work start_reduce_scatter(const ProcessGroup& group, const Tensor& x, Tensor res
 /// Section k of the rows of every rank goes to rank k; the sections of all ranks come one after the other.
 /// @throw ShapeError if the rows do not divide.
 Pending start_all_to_all(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site);
-/// Of `num_rows` rows of all ranks. @throw ShapeError if they do not divide.
+/// Returns this rank's share of `num_rows` rows of all ranks. @throw ShapeError if they do not divide.
 int64_t rows_of_rank(const ProcessGroup& group, int64_t num_rows);
 
 /// start_gather, waited for.

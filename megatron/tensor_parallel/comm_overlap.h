@@ -17,7 +17,7 @@ struct TensorCommOverlap {
   int64_t num_gather_splits = 0;   // x of a column cut, dy of a row cut; 0: whole, and before any product
   int64_t num_scatter_splits = 1;  // y of a row cut; 1: whole, after the product
   int64_t num_dgrad_splits = 1;    // dx of a column cut; 1: whole, beside the product of W
-  /// What waits in the tape's queue of W, that is W of the layer whose B came before, runs while B communicates: for
+  /// The W that waits in the tape's queue, that of the layer whose B came before, runs while B communicates: for
   /// schedules that have W right behind B.
   bool delays_weight_gradient = false;
 };

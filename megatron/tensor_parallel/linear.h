@@ -6,7 +6,7 @@
 
 namespace megatron {
 
-/// Where the tensor-parallel ranks meet (Shoeybi et al. 2019, arXiv:1909.08053, section 3: f and g; Korthikanti et al.
+/// The tensor-parallel ranks meet here (Shoeybi et al. 2019, arXiv:1909.08053, section 3: f and g; Korthikanti et al.
 /// 2022, arXiv:2205.05198, section 4.2.2: the sequence-parallel pair). Forward / backward:
 enum class LinearCommunication {
   kNone,           // - / -

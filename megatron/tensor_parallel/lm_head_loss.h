@@ -13,13 +13,13 @@ struct LmHeadLossOptions {
   int64_t vocab_size = 0;  // true size; further rows of the weight are padding and take no part
   double label_smoothing = 0;
   double soft_cap = 0;  // above 0: logits are soft_cap * tanh(hidden w^T / soft_cap)
-  /// Of a rank, in one product. Products of more elements than 32 bits count are left to others.
+  /// The most logits of a rank in one matmul. Matmuls of more elements than 32 bits count are left to others.
   int64_t most_chunk_logits = std::numeric_limits<int32_t>::max();
   ProcessGroup group = {};         // cuts the vocabulary
   bool sequence_parallel = false;  // hidden is this rank's positions
 };
 
-/// What lm_head_loss cuts `positions` of `num_columns` sequences into, for `num_rows` words of a rank: as few chunks as
+/// lm_head_loss cuts `positions` of `num_columns` sequences, for `num_rows` words of a rank, into as few chunks as
 /// there can be, of one length but for the last.
 struct LmHeadChunks {
   LmHeadChunks(int64_t positions, int64_t num_columns, int64_t num_rows,

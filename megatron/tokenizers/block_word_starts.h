@@ -1,4 +1,4 @@
-// Where words start in 64 bytes of text, for all of them at once.
+// Finds the starts of words in 64 bytes of text, all of them at once.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct BlockBits {
   uint64_t space = 0, line_end = 0;  ///< U+0020; U+000A and U+000D
 };
 
-/// What the words of a block depend on besides the block itself.
+/// The facts on which the words of a block depend besides the block itself.
 struct BlockNeighbours {
   /// The block behind it; the text goes on behind the block.
   const BlockBits& next;

@@ -1,4 +1,4 @@
-// Where the chat template of a tokenizer comes from.
+// Finds the chat template of a tokenizer.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Where in a text one of several strings may start.
+// Finds the places in a text where one of several strings may start.
 #pragma once
 
 #include <array>

@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// What Punkt has learnt of a language. Without parameters it knows no abbreviations.
+/// Punkt's knowledge of a language. Without parameters it knows no abbreviations.
 /// Source: Kiss and Strunk 2006, Unsupervised Multilingual Sentence Boundary Detection; NLTK's PunktParameters.
 struct PunktParameters {
   /// In which positions and cases a word has been seen.

@@ -55,7 +55,7 @@ class RegexSplitter {
     }
   }
 
-  /// As `for_each_piece`, with the pieces of a part of the text at once: calls `f(part, bounds)` for parts in order;
+  /// `for_each_piece` with the pieces of a part of the text at once: calls `f(part, bounds)` for parts in order;
   /// each piece of a part is between two neighbouring bounds, of which there are two or more.
   template <class F>
   void for_each_batch(std::string_view valid, F&& f) {

@@ -21,7 +21,7 @@ class ShortWordTable {
   /// Bytes that are read from the start of a word on where `readable` allows it.
   static constexpr size_t kReadBytes = 16;
 
-  /// What a word is looked up by.
+  /// The key of a word.
   struct Query {
     uint64_t low, high;  ///< the bytes of the word, and its length in the highest byte; high is 0 in a free slot
     uint64_t hash;

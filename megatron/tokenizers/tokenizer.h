@@ -14,7 +14,7 @@ namespace megatron {
 
 using TokenId = int32_t;
 
-/// What tells a tokenizer from any other: names and values in a fixed order; nullopt stands for Python's None.
+/// The facts that tell a tokenizer from any other: names and values in a fixed order; nullopt stands for Python's None.
 using TokenizerIdentity = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
 /// A file that a tokenizer can be made from again, under the name that Megatron gives it in a checkpoint.
@@ -61,7 +61,7 @@ class Tokenizer {
   /// The ids that Megatron leaves out of the text of a sample, such as the end of a document.
   virtual std::vector<TokenId> special_ids() const { return {}; }
 
-  /// What the names of dataset caches are hashed from. Equal to Megatron 0.20's `unique_identifiers` where the type is
+  /// Names of dataset caches are hashed from it. Equal to Megatron 0.20's `unique_identifiers` where the type is
   /// Megatron's, so that its caches are found.
   virtual TokenizerIdentity identity() const = 0;
   /// Files from which make_tokenizer(), with the other flags as they were, makes the same tokenizer; none if it needs

@@ -12,7 +12,7 @@
 
 namespace megatron {
 
-/// What a family of patterns has in common, and where its members differ.
+/// The traits of a family of patterns, in which its members differ.
 struct WordRules {
   enum class Family {
     kGpt2,    ///< a word is letters, digits or other characters, each with a space in front

@@ -11,7 +11,7 @@ namespace megatron {
 
 struct BatchUploadOptions {
   int64_t first_sample = 0;  // number of the first sample in the global batch
-  /// Where sequences are parts of samples: see SequenceTable.
+  /// The cuts of sequences that are parts of samples: see SequenceTable.
   int64_t sample_length = 0, first_position = 0;
   std::span<const int32_t> row_numbers = {};  // see BatchPlace; of a single sample, which no ranks share
   double loss_weight = 1;                     // becomes the tensor "loss_weight", [1] float64

@@ -13,7 +13,7 @@ struct BatchPlace {
   int64_t rank = 0, size = 1;  // among the ranks that share its sequences
   int64_t sample = 0;          // number in the global batch
   int64_t sample_length = 0, first_position = 0;
-  /// Of documents of any samples, one after the other: the number of each row among the tokens of the global batch, in
+  /// For documents of any samples, one after the other: the number of each row among the tokens of the global batch, in
   /// place of the three before.
   std::vector<int32_t> row_numbers = {};
 };

@@ -1,4 +1,4 @@
-// What the log has of mixtures of experts.
+// The part of the log that is about mixtures of experts.
 #pragma once
 
 #include <vector>

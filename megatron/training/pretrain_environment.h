@@ -61,7 +61,7 @@ struct PretrainEnvironment {
   /// The run's command line with more flags, to estimate the GPU memory that it would take with them. Empty: no
   /// estimate.
   ConfigWithFlags with_flags = {};
-  /// Where files of matrix product algorithms may be: see MatmulChoicesQuery.
+  /// The folders where files of matmul algorithms may be: see MatmulChoicesQuery.
   std::vector<std::string> matmul_choices_folders = {};
   /// The GPU of this rank, and the ranks with which its trainer connects it. None: chosen here.
   std::optional<DeviceChoice> device = {};

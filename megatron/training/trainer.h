@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-/// Where a run stands; what a checkpoint keeps beside tensors and the schedule.
+/// The progress of a run; a checkpoint keeps it beside tensors and the schedule.
 struct TrainingProgress {
   int64_t iteration = 0;  // steps done
   int64_t consumed_train_samples = 0;

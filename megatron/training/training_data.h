@@ -26,7 +26,7 @@ std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config);
 /// @param tokenizer  must outlive the result
 std::unique_ptr<ConversationEncoder> conversation_encoder_of(const PretrainConfig& config, const Tokenizer& tokenizer);
 
-/// What changes samples with --fim-data; null without it.
+/// Makes what changes samples with --fim-data; null without it.
 /// @param tokenizer  must outlive the result. @throw ConfigError naming all tokens that it lacks
 std::unique_ptr<FillInTheMiddle> fill_in_the_middle_of(const PretrainConfig& config, const Tokenizer& tokenizer);
 

@@ -16,7 +16,7 @@
 
 namespace megatron {
 
-/// What the layers of a model share in one forward.
+/// The values that the layers of a model share in one forward.
 struct LayerInputs {
   const SequenceLayout& layout;     // of whole sequences
   RowMap rows;                      // of the residual stream on this rank (tensor_parallel/sequence_rows.h)

@@ -25,7 +25,7 @@ class DotProductAttention : public Module {
   bool shares_sequences() const { return context_.is_shared(); }
 
  private:
-  /// Where the step notes the largest logits of the layer; undefined if it does not.
+  /// The step notes the largest logits of the layer here; undefined if it does not.
   Tensor max_logits(const Context& ctx, const LayerInputs& inputs) const;
 
   int64_t layer_number_, num_heads_;  // heads of all ranks

@@ -1,4 +1,4 @@
-// What a layer computes, as data.
+// The kinds of layers, as data.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace megatron {
 
 /// How a layer moves information between positions.
 enum class Mixer { kSelfAttention, kLatentAttention, kStateSpace, kLinearAttention, kNone };
-/// What a layer does with each position on its own.
+/// The part of a layer that sees each position on its own.
 enum class FeedForward { kDense, kExperts, kNone };
 
 constexpr auto names_of_enum(Mixer) {

@@ -1,4 +1,4 @@
-// What each layer of a model computes, made once from the configuration. Whatever depends on the kinds of layers reads
+// The kind of each layer of a model, made once from the configuration. Whatever depends on the kinds of layers reads
 // it: the layers themselves, counts of operations and parameters, estimates of memory, costs of pipeline stages, the
 // names of tensors in checkpoints, and the kernels that `bench` measures.
 #pragma once

@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// What a tensor-parallel rank normalizes: the rows of the residual stream (a part of them under sequence parallelism),
+/// A tensor-parallel rank normalizes: the rows of the residual stream (a part of them under sequence parallelism),
 /// its own attention heads, the heads of all ranks together, or the latent vectors of queries, which have the rows of
 /// the residual stream. Decides whether its gradient is a part of the whole and which flag decays its weight.
 enum class NormPlace { kResidualStream, kAttentionHeads, kAllHeads, kQueryLatent };

@@ -15,9 +15,9 @@ std::optional<RopeTable> make_rope_table(const Context& ctx, const TransformerCo
 struct RopeTables {
   RopeTables(const Context& ctx, const TransformerConfig& config, int64_t num_positions);
 
-  /// Of layer `layer_number` (from 1); null without rotary positions.
+  /// Returns the table of layer `layer_number` (from 1); null without rotary positions.
   const RopeTable* of_layer(const TransformerConfig& config, int64_t layer_number) const;
-  /// Of layers that see the whole sequence; null without rotary positions.
+  /// Returns the table of layers that see the whole sequence; null without rotary positions.
   const RopeTable* of_whole_sequence() const { return whole ? &*whole : nullptr; }
 
   std::optional<RopeTable> whole;

@@ -21,7 +21,7 @@
 namespace megatron {
 
 enum class Normalization { kLayerNorm, kRMSNorm };
-/// Where the norms of a layer stand: in front of each block, as in GPT-2 and Llama; in front of it and behind it, as in
+/// The place of a layer's norms: in front of each block, as in GPT-2 and Llama; in front of it and behind it, as in
 /// Gemma 2 (arXiv:2408.00118, section 2); behind it alone, inside of the residual connection, as in OLMo 2
 /// (arXiv:2501.00656, section 2).
 enum class LayerNormPlacement { kPre, kSandwich, kPost };
@@ -29,9 +29,9 @@ enum class PositionEmbeddingType { kLearnedAbsolute, kRope, kYarn, kNone };
 enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
 enum class RecomputeGranularity { kNone, kSelective, kFull };
 enum class RecomputeMethod { kNone, kUniform, kBlock };
-/// What selective recompute drops in forward and computes again in backward.
+/// The values that selective recompute drops in forward and computes again in backward.
 enum class RecomputeModule { kCoreAttn, kLayerNorm, kMlaUpProj, kMlp, kMoe, kMoeAct, kSharedExperts };
-/// What fine-grained offloading moves to the host: the values that this part of a layer saves for backward.
+/// The part of a layer whose values, saved for backward, fine-grained offloading moves to the host.
 enum class OffloadModule { kAttnNorm, kQkvLinear, kCoreAttn, kAttnProj, kMlpNorm, kExpertFc1, kMoeAct };
 /// gelu is the exact erf form; gelu_tanh is 0.5x(1+tanh(0.79788456x(1+0.044715x^2))); quick_gelu is x*sigmoid(1.702x);
 /// squared_relu is max(x,0)^2. With gated_linear_unit, silu gives SwiGLU, gelu_tanh GeGLU and quick_gelu quick-GeGLU.

@@ -12,7 +12,7 @@ class MetaWorld final : public World {
  public:
   MetaWorld(int rank, int size);
   void abort(std::string_view) override {}
-  /// What the operations until now need, and how many of each kind with how many bytes there were.
+  /// The connections of the operations until now, and how many of each kind with how many bytes there were.
   const Connections& connections() const { return connections_; }
 
  private:

@@ -1,4 +1,4 @@
-// What it takes to copy rows and messages of a group between GPUs (GroupTraits::by_copy_engine). Needs no CUDA: the
+// Copies rows and messages of a group between GPUs (GroupTraits::by_copy_engine). Needs no CUDA: the
 // memory plan counts it everywhere.
 #pragma once
 

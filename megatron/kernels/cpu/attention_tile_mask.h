@@ -1,4 +1,4 @@
-// What happens to the scores of an attention tile before the softmax: soft cap, causal mask, window, dropout; and the
+// The changes to the scores of an attention tile before the softmax: soft cap, causal mask, window, dropout; and the
 // unmasked part of a tile. Only for tiles_*.cpp.
 #pragma once
 

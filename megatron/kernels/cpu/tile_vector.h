@@ -19,7 +19,7 @@ struct VectorOf {
 /// A full vector of C.
 template <class Isa, class C>
 using Vector = typename VectorOf<C, Isa::kVectorBytes>::Type;
-/// As many elements E as a full vector of C has.
+/// A vector of as many elements E as a full vector of C has.
 template <class Isa, class C, class E>
 using VectorLike =
     typename VectorOf<E, Isa::kVectorBytes / static_cast<int64_t>(sizeof(C)) * static_cast<int64_t>(sizeof(E))>::Type;

@@ -40,7 +40,7 @@ class GptModel : public Model {
   /// Computes hidden states, of this rank's rows under sequence parallelism.
   std::vector<PayloadSpec> border_payload(int stage, const Batch& batch) const override;
 
-  // Of a model that is whole on this rank; else they throw InternalError.
+  // These are of a model that is whole on this rank; else they throw InternalError.
   /// The sum over the tokens of a micro-batch of mask * loss * loss_weight, [1] float64.
   Tensor loss(Context& ctx, const Batch& batch) const;
   /// The loss of every token [s, b], fp32.

@@ -31,7 +31,7 @@ class GptMtp : public Module {
   /// A segment for each depth. Each takes {"hidden", hidden states of the depths so far} and adds its own.
   /// @param inputs  of the layers, for a batch.
   Chunk segments(const Batches& batches, const std::function<LayerInputs(const Batch&)>& inputs) const;
-  /// Of the depths that have some.
+  /// Returns those of the depths that have some.
   std::vector<MoeLayer*> experts() const;
 
  private:

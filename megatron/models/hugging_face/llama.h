@@ -27,7 +27,7 @@ struct DecoderDefaults {
 };
 /// Sizes, epsilon, initialisation and dropout.
 std::vector<ConfigValue> decoder_values(const DecoderDefaults& defaults);
-/// What derive_heads, derive_rope and derive_tied_embeddings read.
+/// Reads what derive_heads, derive_rope and derive_tied_embeddings read.
 void derive_decoder(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults);
 /// The inverse of derive_decoder.
 void restore_decoder(const Json& arguments, Json& config);

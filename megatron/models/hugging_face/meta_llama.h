@@ -27,7 +27,7 @@ struct MetaRule {
 /// All tensors of a Llama.
 std::vector<MetaRule> meta_llama_tensors();
 
-/// What the tensors say that params.json does not.
+/// The facts that the tensors say and params.json does not.
 struct MetaSizes {
   int64_t vocab_size = 0, ffn_hidden_size = 0;
   bool has_output_layer = true;

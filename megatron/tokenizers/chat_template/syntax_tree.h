@@ -13,7 +13,7 @@ namespace megatron::chat_template {
 struct Expression;
 using ExpressionPtr = std::unique_ptr<Expression>;
 
-/// What the kinds use: `args` are operands in order, `name` is a name or operator.
+/// The kinds use these: `args` are operands in order, `name` is a name or operator.
 struct Expression {
   enum class Kind {
     kLiteral,      ///< literal

@@ -75,7 +75,7 @@ class Value {
   bool is_true() const;
   /// The value of a key of a dict, or nullptr.
   const Value* find(std::string_view key) const;
-  /// What kind of value it is, for errors.
+  /// Returns the name of its kind, for errors.
   std::string_view kind() const;
 
  private:

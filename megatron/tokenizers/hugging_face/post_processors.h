@@ -9,7 +9,7 @@
 
 namespace megatron::hugging_face {
 
-/// What is put before and behind the ids of one text, such as BOS and EOS.
+/// The ids before and behind those of one text, such as BOS and EOS.
 struct SpecialTokenFrame {
   std::vector<TokenId> prefix, suffix;
 };

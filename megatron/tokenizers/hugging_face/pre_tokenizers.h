@@ -31,7 +31,7 @@ class PieceSink {
   void (*call_)(const void*, Piece);
 };
 
-/// What one step of a thread keeps between calls.
+/// The memory that one step of a thread keeps between calls.
 struct SplitScratch {
   std::string text;
   std::optional<RegexSplitter> splitter;

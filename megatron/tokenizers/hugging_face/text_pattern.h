@@ -42,7 +42,7 @@ class TextPattern {
 /// Characters that `matches` accepts, one by one, and what is between them.
 std::vector<PatternPart> character_parts(std::string_view valid, const std::function<bool(char32_t)>& matches);
 
-/// What becomes of the matches when a text is split by a pattern.
+/// The handling of the matches when a text is split by a pattern.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 /// @throw NotSupported for a name that is none of them.
 SplitBehavior split_behavior_of(std::string_view name, std::string_view where);

@@ -1,4 +1,4 @@
-// What Megatron keeps beside the flat buckets of a distributed optimizer.
+// The objects that Megatron keeps beside the flat buckets of a distributed optimizer.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Where a parameter's shard lies in a checkpoint, and which of the ranks that hold it stores it.
+// The place of a parameter's shard in a checkpoint, and which of the ranks that hold it stores it.
 #pragma once
 
 #include <string>

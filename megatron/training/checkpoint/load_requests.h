@@ -6,7 +6,7 @@
 
 namespace megatron {
 
-/// Where weights come from that the run keeps in a higher precision than the checkpoint's model.
+/// The source of weights that the run keeps in a higher precision than the checkpoint's model.
 enum class WeightSource {
   kModel,       // the model's tensors, as the run that saved them computed with them
   kMainParams,  // the optimizer's main parameters if the checkpoint has them
@@ -15,7 +15,7 @@ enum class WeightSource {
 /// The shard of every parameter.
 LoadRequests requests_of_model(const StoredTensors& reader, Model& model, WeightSource source);
 
-/// Where the part of a parameter that one of the optimizer's states() updates lies, under the checkpoint's name of the
+/// The place of a parameter's part that one of the optimizer's states() updates, under the checkpoint's name of the
 /// parameter.
 CheckpointPlacement placement_in(const StoredTensors& reader, Trainer& trainer, const OptimizerState& state);
 

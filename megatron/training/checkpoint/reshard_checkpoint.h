@@ -14,7 +14,7 @@ namespace megatron {
 
 struct ReshardOptions {
   LayoutRequest layout;
-  /// Of a distributed optimizer's state; nothing: as it is stored.
+  /// The form of a distributed optimizer's state; nothing: as it is stored.
   std::optional<OptimizerForm> optimizer_form;
 };
 

@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// What a user asks for; nothing: as in the stored run, but one part of each stage, and as many data-parallel ranks as
+/// The wishes of a user; nothing: as in the stored run, but one part of each stage, and as many data-parallel ranks as
 /// experts need.
 struct LayoutRequest {
   std::optional<int64_t> tensor_parallel_size, pipeline_parallel_size, virtual_pipeline_parallel_size,
@@ -28,7 +28,7 @@ struct TargetLayout {
   int64_t ranks_of_stage() const { return division.tensor * data_parallel_size; }
   int64_t world_size() const { return ranks_of_stage() * division.pipeline; }
   StagePart part(int64_t stage, int64_t chunk) const;
-  /// What a rank of a stage holds, in Megatron's order of ranks: tensor-parallel ranks follow each other, then
+  /// Returns a rank of a stage, in Megatron's order of ranks: tensor-parallel ranks follow each other, then
   /// data-parallel ones; over the same ranks those of an expert, then experts.
   StageRank rank_of_stage(int64_t rank) const;
 };

@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-/// As torch.set_float32_matmul_precision(). high: TF32 on a GPU.
+/// The choices of torch.set_float32_matmul_precision(). high: TF32 on a GPU.
 enum class Float32MatmulPrecision { kHighest, kHigh };
 constexpr auto names_of_enum(Float32MatmulPrecision) {
   return std::to_array<std::pair<Float32MatmulPrecision, std::string_view>>(

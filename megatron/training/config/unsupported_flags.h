@@ -24,7 +24,7 @@ struct UnsupportedFlags {
 /// unsupported_flags.txt, which CMake makes part of the program.
 std::string_view unsupported_flags_text();
 
-/// What a text of that form says. The result refers to the text. @throw InternalError with the line that has another
+/// Reads a text of that form. The result refers to the text. @throw InternalError with the line that has another
 /// form
 std::vector<UnsupportedFlags> parse_unsupported_flags(std::string_view text);
 

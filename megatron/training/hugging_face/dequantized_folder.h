@@ -31,7 +31,7 @@ class DequantizedFolder final : public WeightFolder {
                 const Shape& destination_strides) const override;
 
  private:
-  /// Where a quantised tensor is stored.
+  /// The place of a quantised tensor.
   struct Source {
     std::string values, scales;
     Shape shape;  ///< dequantised

@@ -45,7 +45,7 @@ struct HuggingFaceModel {
 /// @throw CheckpointError if config.json is missing or damaged. @throw NotSupported listing what cannot be converted.
 HuggingFaceModel read_hugging_face_model(const FileSystem& files, const std::string& directory);
 
-/// What a config.json says, without looking at weights. @param source  names it in errors. @throw as above
+/// Reads a config.json, without looking at weights. @param source  names it in errors. @throw as above
 HuggingFaceModel described_model(hugging_face::Json config, const std::string& source);
 
 /// The model that --use-checkpoint-args would take from a checkpoint, as its JSON text.

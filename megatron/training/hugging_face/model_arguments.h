@@ -1,4 +1,4 @@
-// What the arguments of a run say of its model, and the model of Hugging Face's that they describe.
+// The arguments of a run that are about its model, and the model of Hugging Face's that they describe.
 #pragma once
 
 #include <optional>

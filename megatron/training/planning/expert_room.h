@@ -16,7 +16,7 @@ using FitsInMemory = std::function<bool(const PretrainConfig&)>;
 /// run itself if it shares no experts or nothing fits. A factor that was given stays.
 PretrainConfig with_expert_room(const PretrainConfig& config, const FitsInMemory& fits);
 
-/// What was chosen, in words; empty if there is room for any routing.
+/// Describes the choice in words; empty if there is room for any routing.
 std::string expert_room_text(const PretrainConfig& config);
 
 }  // namespace megatron

@@ -11,7 +11,7 @@ struct TransformerConfig;
 
 /// Forward and backward (3 times forward) matrix products at 2 operations per multiply-add, with the causal half of the
 /// attention square, without recompute, with the padded vocabulary's logits; Megatron's throughput number.
-/// As there, quick-GeGLU counts two matrices instead of three, and a sliding window counts as full attention. Every
+/// Counts as there: quick-GeGLU has two matrices instead of three, and a sliding window is full attention. Every
 /// kind of layer of the plan counts as it is, and layers of multi-token prediction as the last layer of the decoder.
 /// @param config             its sizes alone are read, so that it need not be one of a model that can be built
 /// @param num_tokens         tokens of the batch
