@@ -70,7 +70,18 @@ constexpr std::string_view kWithoutEffect[] = {"architectures",
                                                "remove_invalid_values",
                                                "exponential_decay_length_penalty",
                                                "suppress_tokens",
-                                               "begin_suppress_tokens"};
+                                               "begin_suppress_tokens",
+                                               "pretraining_tp",
+                                               "pruned_heads",
+                                               "cross_attention_hidden_size",
+                                               "tie_encoder_decoder",
+                                               "gradient_checkpointing",
+                                               "_num_labels",
+                                               "_commit_hash",
+                                               "_attn_implementation_autoset",
+                                               "transformers.js_config",
+                                               "unsloth_fixed",
+                                               "unsloth_version"};
 
 void read_values(const Family& family, ConfigReader& reader, Json& arguments) {
   for (const ConfigValue& value : family.values) {

@@ -18,7 +18,8 @@ const Json& only_value(const Json& value) { return value.is_array() && value.siz
 
 Json config_of(const Family& family, const Json& arguments) {
   Json config = {{"architectures", {family.architecture}}, {"model_type", family.model_type}};
-  for (const ConfigChoice& choice : family.choices) config[choice.key] = choice.supported.front();
+  for (const ConfigChoice& choice : family.choices)
+    if (choice.written == Written::kAlways) config[choice.key] = choice.supported.front();
   for (const ConfigValue& value : family.values) {
     const auto found = arguments.find(value.argument);
     if (found != arguments.end() && !found->is_null()) config[value.key] = only_value(*found);

@@ -18,10 +18,14 @@ struct ConfigValue {
   Json otherwise = nullptr;  ///< the value where the key is missing or null; null: the argument stays unset
 };
 
+/// Says whether a config.json that is made from arguments gets a key. Some keys are in a few published files alone.
+enum class Written { kAlways, kNever };
+
 /// A key of config.json of which only these values are supported. A missing key counts as the first one.
 struct ConfigChoice {
   std::string key;
   std::vector<Json> supported;
+  Written written = Written::kAlways;
 };
 
 /// How Hugging Face's tensors make up one parameter of a layer.

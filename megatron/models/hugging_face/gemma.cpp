@@ -59,8 +59,9 @@ Family gemma_family(std::string model_type, std::string architecture, const Deco
   family.choices = {{"hidden_activation", {"gelu_pytorch_tanh"}},
                     {"attention_bias", {false}},
                     {"use_bidirectional_attention", {false}}};
-  // hidden_act is an older name that hidden_activation overrides; the other key is how transformers caches.
-  family.without_effect = {"hidden_act", "cache_implementation"};
+  // hidden_act is an older name that hidden_activation overrides, sliding_window_size repeats sliding_window, and the
+  // other key is how transformers caches.
+  family.without_effect = {"hidden_act", "sliding_window_size", "cache_implementation"};
   family.tensors =
       all_of({llama_outer_tensors(), llama_attention_tensors(), post_norm_tensors(),
               feed_forward_tensors({"mlp.gate_proj", "mlp.up_proj"}, "mlp.down_proj", "pre_feedforward_layernorm")});

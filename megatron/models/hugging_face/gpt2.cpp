@@ -60,9 +60,11 @@ Family gpt2_family() {
                       {"scale_attn_weights", {true}},
                       {"scale_attn_by_inverse_layer_idx", {false}},
                       {"add_cross_attention", {false}}},
-          // n_ctx repeats n_positions; the upcast is a matter of precision; summaries are heads of other tasks.
+          // n_ctx repeats n_positions; the upcast is a matter of precision; summaries are heads of other tasks; the
+          // last three are of the first versions of transformers.
           .without_effect = {"n_ctx", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
-                             "summary_proj_to_labels", "summary_type", "summary_use_proj"},
+                             "summary_proj_to_labels", "summary_type", "summary_use_proj", "n_special",
+                             "predict_special_tokens", "output_past"},
           .derive =
               [](ConfigReader& config, Json& arguments) {
                 derive_hidden_dropout(config, arguments, "resid_pdrop", "embd_pdrop", 0.1);

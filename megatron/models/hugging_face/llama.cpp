@@ -4,6 +4,9 @@
 namespace megatron::hugging_face {
 namespace {
 
+/// The window of a Mistral whose config.json does not have the key.
+constexpr int64_t kMistralWindow = 4096;
+
 std::string in_layer(const std::string& name) { return "model.layers.{}." + name; }
 
 }  // namespace
@@ -176,7 +179,7 @@ Family llama_like_family(std::string model_type, std::string architecture, const
           .derive = [defaults](ConfigReader& config, Json& arguments) { derive_decoder(config, arguments, defaults); },
           .restore = restore_decoder,
           .tensors = llama_tensors(),
-          .ignored_tensors = {}};
+          .ignored_tensors = {".rotary_emb.inv_freq"}};
 }
 
 Family llama_family() {
@@ -187,8 +190,10 @@ Family llama_family() {
                                  .num_attention_heads = 32,
                                  .max_position_embeddings = 2048};
   Family family = llama_like_family("llama", "LlamaForCausalLM", defaults);
-  // How a tensor-parallel run of old rounds its sums; the values are the same.
-  family.without_effect = {"pretraining_tp"};
+  // Keys of Llama 1's first conversions, of SmolLM 2 and of Falcon 3, which transformers does not read.
+  family.without_effect = {"max_sequence_length", "is_llama_config"};
+  family.choices.push_back({"rope_interleaved", {false}, Written::kNever});
+  family.choices.push_back({"activation", {"swiglu"}, Written::kNever});
   family.derive = [defaults](ConfigReader& config, Json& arguments) {
     derive_decoder(config, arguments, defaults);
     derive_linear_biases(config, arguments);
@@ -197,7 +202,6 @@ Family llama_family() {
     restore_decoder(arguments, config);
     restore_linear_biases(arguments, config);
   };
-  family.ignored_tensors = {".rotary_emb.inv_freq"};
   return family;
 }
 
@@ -212,13 +216,14 @@ Family mistral_family() {
   Family family = llama_like_family("mistral", "MistralForCausalLM", defaults);
   family.derive = [defaults](ConfigReader& config, Json& arguments) {
     derive_decoder(config, arguments, defaults);
-    set_sliding_window(arguments, config.integer("sliding_window", 0));
+    // null, which differs from a missing key, stands for no window.
+    set_sliding_window(arguments,
+                       config.integer("sliding_window", config.names("sliding_window") ? 0 : kMistralWindow));
   };
   family.restore = [](const Json& arguments, Json& config) {
     restore_decoder(arguments, config);
     restore_sliding_window(arguments, config);
   };
-  family.ignored_tensors = {".rotary_emb.inv_freq"};
   return family;
 }
 

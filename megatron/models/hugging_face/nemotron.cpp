@@ -15,6 +15,35 @@ constexpr DecoderDefaults kNemotronDefaults{.vocab_size = 256000,
                                             .norm_key = "norm_eps",
                                             .norm_epsilon = 1e-5};
 
+/// Configurations from before transformers had the family give rotary_percent and head_dim names of their own.
+void derive_former_names(ConfigReader& config, Json& arguments) {
+  for (const char* former : {"rope_percent", "rope_percentage"}) {
+    if (!config.has(former)) continue;
+    const double percent = config.number(former, 0), own = config.number("partial_rotary_factor", percent);
+    if (percent != own)
+      config.reject("{} is {} and partial_rotary_factor {}, which is its name now", former, percent, own);
+    arguments["rotary_percent"] = percent;
+  }
+  if (!config.has("kv_channels")) return;
+  const int64_t channels = config.integer("kv_channels", 0), own = config.integer("head_dim", channels);
+  if (channels != own) config.reject("kv_channels is {} and head_dim {}, which is its name now", channels, own);
+}
+
+void derive_nemotron(ConfigReader& config, Json& arguments) {
+  derive_former_names(config, arguments);
+  DecoderDefaults defaults = kNemotronDefaults;
+  defaults.head_dim = config.integer("kv_channels", 0);
+  derive_decoder(config, arguments, defaults);
+  derive_linear_biases(config, arguments);
+}
+
+void restore_nemotron(const Json& arguments, Json& config) {
+  restore_heads(arguments, config);
+  restore_rope(arguments, config, PartialRotation::kSupported);
+  restore_tied_embeddings(arguments, config);
+  restore_linear_biases(arguments, config);
+}
+
 }  // namespace
 
 Family nemotron_family() {
@@ -29,21 +58,11 @@ Family nemotron_family() {
           .values = decoder_values(kNemotronDefaults),
           .choices = {{"hidden_act", {"relu2"}}},
           .without_effect = {},
-          .derive =
-              [](ConfigReader& config, Json& arguments) {
-                derive_decoder(config, arguments, kNemotronDefaults);
-                derive_linear_biases(config, arguments);
-              },
-          .restore =
-              [](const Json& arguments, Json& config) {
-                restore_heads(arguments, config);
-                restore_rope(arguments, config, PartialRotation::kSupported);
-                restore_tied_embeddings(arguments, config);
-                restore_linear_biases(arguments, config);
-              },
+          .derive = derive_nemotron,
+          .restore = restore_nemotron,
           .tensors = all_of({llama_outer_tensors(), llama_attention_tensors(),
                              feed_forward_tensors({"mlp.up_proj"}, "mlp.down_proj")}),
-          .ignored_tensors = {}};
+          .ignored_tensors = {".rotary_emb.inv_freq"}};
 }
 
 }  // namespace megatron::hugging_face

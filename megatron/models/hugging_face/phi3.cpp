@@ -42,8 +42,15 @@ void restore_phi3(const Json& arguments, Json& config) {
 
 Family phi3_family() {
   Family family = llama_like_family("phi3", "Phi3ForCausalLM", kPhi3Defaults);
-  // The length before longrope's extension; longrope itself is rejected.
+  // Without longrope, which extends it, this length has no effect.
   family.without_effect = {"original_max_position_embeddings"};
+  // Published files have these keys, which the classes of transformers do not read.
+  const std::vector<ConfigChoice> choices = {{"attention_bias", {false}, Written::kNever},
+                                             {"mlp_bias", {false}, Written::kNever},
+                                             {"lm_head_bias", {false}, Written::kNever},
+                                             {"full_attn_mod", {1}, Written::kNever},
+                                             {"interpolate_factor", {1}, Written::kNever}};
+  family.choices.insert(family.choices.end(), choices.begin(), choices.end());
   family.derive = derive_phi3;
   family.restore = restore_phi3;
   family.tensors = all_of(

@@ -11,6 +11,7 @@ constexpr int64_t kWindow = 4096, kMaxWindowLayers = 28;
 Family qwen_family(std::string model_type, std::string architecture, const DecoderDefaults& defaults) {
   Family family = llama_like_family(std::move(model_type), std::move(architecture), defaults);
   family.choices.push_back({"attention_bias", {false}});
+  family.choices.push_back({"use_mrope", {false}, Written::kNever});  // positions of images, in Qwen 2.5's text models
   family.derive = [defaults](ConfigReader& config, Json& arguments) {
     derive_decoder(config, arguments, defaults);
     derive_qwen_windows(config, arguments, defaults.num_hidden_layers);

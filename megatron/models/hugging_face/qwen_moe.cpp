@@ -111,7 +111,12 @@ Family qwen3_moe_family() {
                                  .num_key_value_heads = 4,
                                  .max_position_embeddings = 32768};
   Family family = qwen_moe_family("qwen3_moe", "Qwen3MoeForCausalLM", defaults);
-  family.choices.push_back({"attention_bias", {false}});
+  // Keys after the first say in Qwen 3 Coder what holds for every model of the family.
+  const std::vector<ConfigChoice> choices = {{"attention_bias", {false}},
+                                             {"qkv_bias", {false}, Written::kNever},
+                                             {"use_qk_norm", {true}, Written::kNever},
+                                             {"shared_expert_intermediate_size", {0}, Written::kNever}};
+  family.choices.insert(family.choices.end(), choices.begin(), choices.end());
   family.arguments["qk_layernorm"] = true;
   family.values.push_back({"moe_intermediate_size", "moe_ffn_hidden_size", 768});
   family.values.push_back({"num_experts_per_tok", "moe_router_topk", 8});

@@ -9,6 +9,9 @@
 namespace megatron::hugging_face {
 namespace {
 
+/// Above it no double has a fraction.
+constexpr double kLargestFraction = 4503599627370496;  // 2^52
+
 /// The two places of the rotary settings as one object: what rope_parameters and rope_scaling hold, then rope_theta and
 /// partial_rotary_factor of the configuration itself where these do not.
 Json merged_rope(ConfigReader& config) {
@@ -88,6 +91,19 @@ void set_longrope(ConfigReader& config, ConfigReader& rope, Json& arguments, int
   arguments["longrope_long_factor"] = factors_of(rope, "long_factor");
   arguments["longrope_attention_factor"] = rope.number("attention_factor", growth);
   arguments["rope_scaling_original_max_position_embeddings"] = original;
+}
+
+/// Megatron's base is a whole number. That of StarCoder 2 3B is not: divisors of the frequencies have the rest,
+/// exactly, as the frequencies of a base b are b^(-2 i / d).
+void set_fractional_base(ConfigReader& config, double base, Json& arguments) {
+  const double whole = std::round(base);
+  arguments["rotary_base"] = static_cast<int64_t>(whole);
+  const double channels = arguments.value("kv_channels", 0.0) * arguments["rotary_percent"].get<double>();
+  Json divisors = Json::array();
+  for (double i = 0; i < channels; i += 2) divisors.push_back(std::pow(base / whole, i / channels));
+  arguments["longrope_short_factor"] = arguments["longrope_long_factor"] = std::move(divisors);
+  arguments["longrope_attention_factor"] = 1.0;
+  arguments["rope_scaling_original_max_position_embeddings"] = config.integer("max_position_embeddings", 2048);
 }
 
 void set_scaling(ConfigReader& config, ConfigReader& rope, Json& arguments) {
@@ -191,8 +207,13 @@ void derive_rope(ConfigReader& config, Json& arguments, double default_base) {
   const Json rope_object = merged_rope(config);
   ConfigReader rope(rope_object);
   arguments["position_embedding_type"] = "rope";
-  arguments["rotary_base"] = rope.integer_number("rope_theta", default_base);
   arguments["rotary_percent"] = rope.number("partial_rotary_factor", arguments.value("rotary_percent", 1.0));
+  const double base = rope.number("rope_theta", default_base);
+  const bool is_default = rope.text("rope_type", "default") == "default";
+  if (is_default && base != std::round(base) && base > 2 && base < kLargestFraction)
+    set_fractional_base(config, base, arguments);
+  else
+    arguments["rotary_base"] = rope.integer_number("rope_theta", default_base);
   set_scaling(config, rope, arguments);
   for (const std::string& mistake : rope.mistakes()) config.reject("rotary positions: {}", mistake);
   for (const std::string& key : rope.unread())

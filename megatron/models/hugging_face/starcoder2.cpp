@@ -40,13 +40,17 @@ Family starcoder2_family() {
           .architecture = "Starcoder2ForCausalLM",
           .arguments = {{"normalization", "LayerNorm"}},
           .values = decoder_values(kStarcoder2Defaults),
-          .choices = {{"hidden_act", {"gelu_pytorch_tanh"}}},
-          .without_effect = {},
+          .choices = {{"hidden_act", {"gelu_pytorch_tanh"}},
+                      {"mlp_type", {"default"}, Written::kNever},
+                      {"norm_type", {"layer_norm"}, Written::kNever}},
+          // Keys of the first StarCoder, a GPT-2, that the published files still have.
+          .without_effect = {"activation_function", "layer_norm_epsilon", "attention_softmax_in_fp32",
+                             "scale_attention_softmax_in_fp32", "scale_attn_weights"},
           .derive = derive_starcoder2,
           .restore = restore_starcoder2,
           .tensors = all_of(
               {llama_outer_tensors(), llama_attention_tensors(), feed_forward_tensors({"mlp.c_fc"}, "mlp.c_proj")}),
-          .ignored_tensors = {}};
+          .ignored_tensors = {".rotary_emb.inv_freq"}};
 }
 
 }  // namespace megatron::hugging_face
