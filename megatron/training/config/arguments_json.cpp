@@ -59,6 +59,17 @@ void set_from_json(Field& field, const Json& json) {
   }
 }
 
+/// Megatron stores None for settings that were not given and that have a value here, such as an empty list, and other
+/// versions of it store other kinds of values: these matter for settings of the model alone.
+void set_if_it_fits(Field& field, const Json& json) {
+  const bool is_of_model = field.weights_meaning || field.stored != StoredValue::kIgnored;
+  try {
+    set_from_json(field, json);
+  } catch (const ConfigError&) {  // the default stays
+    if (is_of_model && !json.is_null()) throw;
+  }
+}
+
 void require_known_model(const Json& arguments) {
   for (const UnsupportedFlags& group : unsupported_flags())
     for (const UnsupportedFlag& flag : group.flags) {
@@ -96,7 +107,7 @@ PretrainConfig arguments_from_json(const std::string& text) {
   const Json stored = parse_object(text);
   require_known_model(stored);
   for (const auto& [name, value] : stored.items())
-    if (Field* field = find_stored(table, name)) set_from_json(*field, value);
+    if (Field* field = find_stored(table, name)) set_if_it_fits(*field, value);
   // A stored configuration holds both names of a setting.
   if (config.model.encoder_num_layers == config.model.num_layers) config.model.encoder_num_layers.reset();
   if (config.model.encoder_seq_length == config.model.seq_length) config.model.encoder_seq_length.reset();
