@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <ostream>
 
@@ -13,6 +14,7 @@
 #include "commands/terminal.h"
 #include "megatron/base/command_help.h"
 #include "megatron/base/flag_parser.h"
+#include "megatron/datasets/indexed_dataset.h"
 #include "megatron/dist_checkpointing/safetensors.h"
 #include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/training_data.h"
@@ -20,22 +22,26 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kEvalIntroduction =
-    R"(usage: megatron eval --load DIR | --load-hf DIR  --token-ids FILE | --text FILE
+constexpr std::string_view kTokensSuffix = ".bin";
 
-Prints the mean loss per token and the perplexity of a model on tokens or on a text, for a text bits
-per byte too. --load takes the newest checkpoint in a folder, --load-hf a model in Hugging Face's format.
+constexpr std::string_view kEvalIntroduction =
+    R"(usage: megatron eval --load DIR | --load-hf DIR  --text FILE | --data-path PREFIX | --token-ids FILE
+
+Prints the mean loss per token and the perplexity of a model on a text, on the documents of a data set
+or on tokens, for a text bits per byte too. --load takes the newest checkpoint in a folder, --load-hf a
+model in Hugging Face's format.
 
   megatron eval --load-hf Llama-3.2-1B --text book.txt
+  megatron eval --load checkpoints --data-path held_out_text_document --num-sequences 1000
 
 )";
 
 struct EvalConfig {
   CheckpointConfig checkpoint;
-  std::optional<std::string> token_ids, text, logits;
+  std::optional<std::string> token_ids, text, data_path, logits;
   EvaluationDevice device;
   EvaluationLayout layout;
-  std::optional<int64_t> seq_length;
+  std::optional<int64_t> seq_length, num_sequences;
 };
 
 FieldTable describe(EvalConfig& config) {
@@ -49,7 +55,12 @@ FieldTable describe(EvalConfig& config) {
   table.begin_group("Data", "");
   table.add("token_ids", config.token_ids, "safetensors file with int64 or int32 tensor input_ids [sequences, tokens]");
   table.add("text", config.text, "text file, cut into sequences of the model's context");
-  table.add("seq_length", config.seq_length, "tokens of a sequence of the text")
+  table.add("data_path", config.data_path,
+            "PREFIX of PREFIX.bin and PREFIX.idx of preprocess_data, whose documents are cut like a text each");
+  table.add("num_sequences", config.num_sequences, "sequences of --data-path to take, from its first document on")
+      .by_default("all")
+      .at_least(1);
+  table.add("seq_length", config.seq_length, "tokens of a sequence of the text, or of a document")
       .by_default("the model's context, at most 2048")
       .at_least(2);
   table.add("logits", config.logits, "safetensors file to write: fp32 tensor logits [sequences, tokens, vocabulary]");
@@ -64,12 +75,15 @@ EvalConfig parse(const std::vector<std::string>& args) {
   parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
   if (config.checkpoint.load.has_value() == config.checkpoint.load_hf.has_value())
     mistakes.add({"--load", "--load-hf"}, "give one of --load and --load-hf: the model");
-  if (config.token_ids.has_value() == config.text.has_value())
-    mistakes.add({"--token-ids", "--text"}, "give one of --token-ids and --text: what the model predicts");
-  if (config.text && config.logits)
-    mistakes.add({"--logits", "--text"}, "--logits goes with --token-ids alone: sequences of a text differ in length");
+  if (config.token_ids.has_value() + config.text.has_value() + config.data_path.has_value() != 1)
+    mistakes.add({"--token-ids", "--text", "--data-path"},
+                 "give one of --token-ids, --text and --data-path: what the model predicts");
+  if (!config.token_ids && config.logits)
+    mistakes.add({"--logits"}, "--logits goes with --token-ids alone: other sequences differ in length");
   if (config.token_ids && config.seq_length)
-    mistakes.add({"--seq-length", "--token-ids"}, "--seq-length goes with --text alone");
+    mistakes.add({"--seq-length", "--token-ids"}, "--seq-length goes with --text and --data-path alone");
+  if (!config.data_path && config.num_sequences)
+    mistakes.add({"--num-sequences"}, "--num-sequences goes with --data-path alone");
   check(config.layout, mistakes);
   mistakes.throw_if_any("the flags are wrong");
   return config;
@@ -87,6 +101,25 @@ Sequences cut(const std::vector<TokenId>& tokens, int64_t length) {
   for (size_t begin = 0; begin + 1 < tokens.size(); begin += static_cast<size_t>(length)) {
     const size_t end = std::min(tokens.size(), begin + static_cast<size_t>(length));
     sequences.emplace_back(tokens.begin() + static_cast<int64_t>(begin), tokens.begin() + static_cast<int64_t>(end));
+  }
+  return sequences;
+}
+
+/// Runs of `length` tokens of each document, at most `most` of them.
+Sequences read_documents(std::string prefix, int64_t length, int64_t most) {
+  if (prefix.ends_with(kTokensSuffix)) prefix.resize(prefix.size() - kTokensSuffix.size());
+  const IndexedDataset dataset(prefix, {});
+  Sequences sequences;
+  for (int64_t document = 0; document < dataset.num_documents() && std::ssize(sequences) < most; ++document) {
+    std::vector<TokenId> tokens;
+    for (int64_t part = dataset.document_index(document); part < dataset.document_index(document + 1); ++part)
+      for (const int64_t id : dataset.sequence(part)) {
+        require<DataError>(id == static_cast<TokenId>(id), "[eval] {}.bin: {} in document {} is no token id.", prefix,
+                           id, document);
+        tokens.push_back(static_cast<TokenId>(id));
+      }
+    for (std::vector<TokenId>& sequence : cut(tokens, length))
+      if (std::ssize(sequences) < most) sequences.push_back(std::move(sequence));
   }
   return sequences;
 }
@@ -127,10 +160,13 @@ EvalJob read_job(const EvalConfig& eval, const std::vector<std::string>& words, 
   PretrainConfig config = config_to_evaluate(files, eval.checkpoint);
   TransformerConfig& network = config.transformer;
   EvalJob job{.eval = eval, .config = {}, .ranks = {}, .sequences = {}};
-  if (eval.text) {
+  const int64_t length = eval.seq_length.value_or(std::min<int64_t>(network.max_sequence_length, 2048));
+  if (eval.data_path) {
+    job.sequences =
+        read_documents(*eval.data_path, length, eval.num_sequences.value_or(std::numeric_limits<int64_t>::max()));
+  } else if (eval.text) {
     const std::string text = read_file(files, *eval.text);
     job.text_bytes = std::ssize(text);
-    const int64_t length = eval.seq_length.value_or(std::min<int64_t>(network.max_sequence_length, 2048));
     job.sequences = cut(tokenizer_of(config.tokenizer)->encode(text), length);
   } else {
     job.sequences = read_token_ids(files, *eval.token_ids);

@@ -325,7 +325,7 @@ TEST(Bridge, ListsFlagsThatAreMissing) {
   EXPECT_THAT(bridge({"import", "--hf-path", "x"}).err, HasSubstr("--save is missing"));
   EXPECT_THAT(bridge({"export", "--hf-path", "x", "--save", "y"}).err, HasSubstr("--save goes with import alone"));
   EXPECT_THAT(bridge({"copy"}).err, HasSubstr("there is no \"bridge copy\""));
-  EXPECT_THAT(eval({"--load", "x"}).err, HasSubstr("give one of --token-ids and --text"));
+  EXPECT_THAT(eval({"--load", "x"}).err, HasSubstr("give one of --token-ids, --text and --data-path"));
 }
 
 }  // namespace
