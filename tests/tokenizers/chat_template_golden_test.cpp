@@ -1,4 +1,4 @@
-// Compares with the texts of transformers' apply_chat_template in tests/golden/tokenizers/chat.
+// Templates render as transformers' apply_chat_template does (tests/golden/tokenizers/chat).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -34,7 +34,9 @@ TEST_P(ChatTemplateGolden, TextsAreThoseOfTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ChatTemplateGolden,
-                         ::testing::Values("chatml", "llama3_like", "mistral_like", "reasoning_like", "tools_like"),
+                         ::testing::Values("chatml", "llama3_like", "mistral_like", "reasoning_like", "tools_like",
+                                           "headers_family", "thinking_family", "turns_family", "instructions_family",
+                                           "sections_family"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

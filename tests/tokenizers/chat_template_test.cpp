@@ -98,6 +98,43 @@ TEST(ChatTemplate, WhatIsNotSupportedIsRefusedByNameWhenItIsRead) {
   EXPECT_THAT(refused("{{ '\\x41' }}"), HasSubstr("the escape \\x"));
 }
 
+// Expected: Jinja 3.1.6 with transformers' tojson.
+TEST(ChatTemplate, FiltersAndMethodsOfTextsAreThoseOfJinja) {
+  EXPECT_EQ(rendered("{{ 'ab-c d(e' | title }}|{{ \"it's a test\".title() }}"), "Ab-C D(E|It'S A Test");
+  EXPECT_EQ(rendered("{{ 'a\\nb\\n\\nc' | indent(2) }}|{{ 'a\\nb' | indent(2, true) }}"), "a\n  b\n\n  c|  a\n  b");
+  EXPECT_EQ(rendered("{{ 'a\\n\\nb\\n' | indent(width=3, first=true, blank=true) }}|{{ 'x\\ny' | indent('> ') }}"),
+            "   a\n   \n   b\n   |x\n> y");
+  EXPECT_EQ(rendered("{{ 'a\\nb\\r\\nc\\n'.splitlines() }}{{ 'a,b,c'.rsplit(',', 1) }}{{ 'a,b'.rsplit(',') }}"),
+            "['a', 'b', 'c']['a,b', 'c']['a', 'b']");
+  EXPECT_EQ(rendered("{{ 'éab'.find('b') }}{{ 'ab'.find('z') }}{{ 'abcb'.rfind('b') }}"), "2-13");
+  EXPECT_EQ(rendered("{{ 'xyx'.removeprefix('x') }}{{ 'xyx'.removesuffix('x') }}{{ 'ab' * 2 }}{{ 'ab' * -1 }}"),
+            "yxxyabab");
+  EXPECT_EQ(rendered("{{ 'abca'.replace('a', 'b', 1) }}{{ 'aba' | replace('a', 'c', 1) }}"), "bbcacba");
+  EXPECT_EQ(
+      rendered("{{ x | tojson(separators=(',', ':')) }}{{ x | tojson(sort_keys=true) }}", R"({"b": [1, 2], "a": 3})"),
+      R"({"b":[1,2],"a":3}{"a": 3, "b": [1, 2]})");
+  EXPECT_EQ(rendered("{{ x | tojson(true) }}{{ x | tojson(false, 1) }}", R"(["é😀"])"), R"(["\u00e9\ud83d\ude00"])"
+                                                                                       "[\n \"é😀\"\n]");
+}
+
+TEST(ChatTemplate, FunctionsAreThoseOfJinja) {
+  EXPECT_EQ(rendered("{{ dict({'k': 2}, z=3, k=4) }}{{ dict([['a', 1]]) }}"), "{'k': 4, 'z': 3}{'a': 1}");
+  EXPECT_EQ(rendered("{{ range(5, 0, -2) | list }}{{ range(0, 10, 3) | list }}{{ range(3, 3, -1) | list }}"),
+            "[5, 3, 1][0, 3, 6, 9][]");
+  EXPECT_EQ(rendered("{{ range(x, 9223372036854775807, 9223372036854775807) | list }}", "-9223372036854775808"),
+            "[-9223372036854775808, -1, 9223372036854775806]");
+  EXPECT_THAT(error_of<DataError>("{{ range(0, 1, 0) }}"), HasSubstr("a step of 0"));
+  EXPECT_EQ(rendered("{{ x.0.a }}{{ x.1 is defined }}", R"([{"a": 7}])"), "7False");
+}
+
+// A clock would change the samples of a run from one day to the next.
+TEST(ChatTemplate, TheDateComesFromTheConversation) {
+  const ChatTemplate chat_template("{{ strftime_now('%d %b %Y') if strftime_now is defined else 'no date' }}");
+  EXPECT_EQ(chat_template.render({.messages = "[]"}), "no date");
+  EXPECT_EQ(chat_template.render({.messages = "[]", .variables = {{"strftime_now", "\"26 Jul 2024\""}}}),
+            "26 Jul 2024");
+}
+
 TEST(ChatTemplate, MistakesAreNamedWithTheirLine) {
   EXPECT_THAT(error_of<DataError>("\n{% if x %}"), HasSubstr("endif"));
   EXPECT_THAT(error_of<DataError>("{{ x "), HasSubstr("line 1 of the chat template: a tag does not end"));
@@ -105,7 +142,7 @@ TEST(ChatTemplate, MistakesAreNamedWithTheirLine) {
   EXPECT_THAT(error_of<DataError>("{{ missing.a }}"), HasSubstr("an undefined value has no 'a'"));
   EXPECT_THAT(error_of<DataError>("{{ 'a' + 1 }}"), HasSubstr("a string + a number is not defined"));
   EXPECT_THAT(error_of<DataError>("{{ raise_exception('no') }}"), HasSubstr("refuses the conversation: no"));
-  EXPECT_THAT(error_of<DataError>("{{ strftime_now('%d') }}"), HasSubstr("'strftime_now' is no function"));
+  EXPECT_THAT(error_of<DataError>("{{ strftime_now('%d') }}"), HasSubstr("Name the date in each conversation"));
   EXPECT_THAT(error_of<DataError>("{{ 1 // 0 }}"), HasSubstr("division by zero"));
   EXPECT_THAT(error_of<DataError>("{{ " + std::string(500, '(') + "1" + std::string(500, ')') + " }}"),
               HasSubstr("nested too deep"));

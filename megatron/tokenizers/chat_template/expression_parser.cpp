@@ -246,6 +246,10 @@ ExpressionPtr ExpressionParser::parse_dict() {
 ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr operand) {
   while (true) {
     if (skip_operator(".")) {
+      if (next_is(TokenKind::kInteger)) {  // messages.0 is messages[0]
+        operand = join(Kind::kItem, "", std::move(operand), parse_primary());
+        continue;
+      }
       ExpressionPtr result = make(Kind::kAttribute, take_name());
       result->add(std::move(operand));
       operand = std::move(result);

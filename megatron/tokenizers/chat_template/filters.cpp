@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -52,12 +53,57 @@ Value default_value(const Arguments& a) {
   return is_missing ? argument(a, 1, "default_value", "") : value_of(a);
 }
 
+/// transformers' tojson, whose arguments come in this order.
 Value tojson(const Arguments& a) {
   for (const auto& [name, value] : a.named)
-    require<NotSupported>(name == "indent" || (name == "ensure_ascii" && !value.is_true()),
+    require<NotSupported>(name == "ensure_ascii" || name == "indent" || name == "separators" || name == "sort_keys",
                           "tojson: the argument {} is not supported", name);
-  const Value indent = argument(a, 1, "indent", Value::None{});
-  return json_of(value_of(a), indent.is_none() ? -1 : indent.integer());
+  JsonStyle style{.sorts_keys = argument(a, 4, "sort_keys", false).is_true(),
+                  .ensures_ascii = argument(a, 1, "ensure_ascii", false).is_true()};
+  const Value indent = argument(a, 2, "indent", Value::None{});
+  if (!indent.is_none()) style.indent = indent.integer(), style.item_separator = ",";
+  const Value separators = argument(a, 3, "separators", Value::None{});
+  if (!separators.is_none()) {
+    const List& pair = separators.list();
+    require<DataError>(pair.size() == 2, "tojson: {} separators instead of 2", pair.size());
+    style.item_separator = pair[0].string(), style.key_separator = pair[1].string();
+  }
+  return json_of(value_of(a), style);
+}
+
+/// Jinja's title: words begin behind hyphens, brackets and white space, unlike those of the method.
+Value title(const Arguments& a) {
+  const std::string text = call_method(text_of(value_of(a)), "lower", {}).string();
+  std::string result;
+  bool begins_word = true;
+  for (const char c : text) {
+    result += begins_word ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    begins_word = std::string_view(" \t\n\r\f\v-({[<\x1c\x1d\x1e\x1f").find(c) != std::string_view::npos;
+  }
+  return result;
+}
+
+/// Each line but the first, and unless asked for no empty one, gets spaces or a text in front.
+Value indent(const Arguments& a) {
+  constexpr int64_t kMaxWidth = 1000;
+  const Value width = argument(a, 1, "width", int64_t{4});
+  require<NotSupported>(width.is_string() || width.integer() <= kMaxWidth, "indent: a width above {} is not supported",
+                        kMaxWidth);
+  const std::string margin =
+      width.is_string() ? width.string() : std::string(static_cast<size_t>(std::max<int64_t>(width.integer(), 0)), ' ');
+  const bool with_first = argument(a, 2, "first", false).is_true(),
+             with_blank = argument(a, 3, "blank", false).is_true();
+  const Value lines = call_method(text_of(value_of(a)) + "\n", "splitlines", {});
+  std::string result;
+  bool is_first = true;
+  for (const Value& line : lines.list()) {
+    if (!is_first) result += "\n";
+    if (is_first ? with_first : with_blank || !line.string().empty()) result += margin;
+    result += line.string();
+    require_text_size(result.size());
+    is_first = false;
+  }
+  return result;
 }
 
 /// "a.b" or a number: Jinja's attribute of an item.
@@ -181,7 +227,7 @@ Value absolute(const Arguments& a) {
   return std::abs(value_of(a).number());
 }
 
-constexpr std::array<Filter, 29> kFilters = {{
+constexpr std::array<Filter, 31> kFilters = {{
     {"trim", string_method<"strip">},
     {"upper", string_method<"upper">},
     {"lower", string_method<"lower">},
@@ -198,6 +244,8 @@ constexpr std::array<Filter, 29> kFilters = {{
     {"default", default_value},
     {"d", default_value},
     {"tojson", tojson},
+    {"title", title},
+    {"indent", indent},
     {"join", join},
     {"map", map},
     {"select", [](const Arguments& a) -> Value { return select(a, false, true); }},

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/chat_template/builtins.h"
+#include "megatron/tokenizers/chat_template/functions.h"
 #include "megatron/tokenizers/chat_template/limits.h"
 #include "megatron/tokenizers/chat_template/scope.h"
 
@@ -260,6 +261,12 @@ class Interpreter {
 
   Value call(const Expression& e, Scope& scope) {
     const Value function = evaluate(*e.args[0], scope);
+    require<DataError>(
+        e.args[0]->name != "strftime_now" || !function.is_undefined(),
+        "line {} of the chat template: strftime_now() would give each day another text. Name the date in "
+        "each conversation, as in {{\"strftime_now\": \"26 Jul 2024\", \"messages\": ...}}, or write it "
+        "into the template",
+        e.line);
     require<DataError>(function.is<Value::CallablePtr>(),
                        "line {} of the chat template: '{}' is no function that is supported", e.line, e.args[0]->name);
     return function.callable()(arguments_of(e, 1, scope));
@@ -280,6 +287,7 @@ class Interpreter {
       list.insert(list.end(), b.list().begin(), b.list().end());
       return list;
     }
+    if (e.name == "*" && a.is_string() && b.is_integer()) return repeated(a.string(), b.integer());
     require<DataError>(a.is_number() && b.is_number(), "line {} of the chat template: {} {} {} is not defined", e.line,
                        a.kind(), e.name, b.kind());
     const bool divides = e.name == "/" || e.name == "//" || e.name == "%";
@@ -290,6 +298,15 @@ class Interpreter {
     if (e.name == "*") return a.number() * b.number();
     if (e.name == "/") return a.number() / b.number();
     throw NotSupported(fmt::format("line {} of the chat template: {} of these numbers", e.line, e.name));
+  }
+
+  static Value repeated(const std::string& text, int64_t count) {
+    std::string result;
+    for (int64_t i = 0; i < count && !text.empty(); ++i) {
+      result += text;
+      require_text_size(result.size());
+    }
+    return result;
   }
 
   static Value whole(const Expression& e, int64_t a, int64_t b) {
@@ -333,52 +350,20 @@ class Interpreter {
     return std::ranges::any_of(elements, [&](const Value& element) { return equal(element, a); });
   }
 
- public:
-  static constexpr std::string_view kNamespaceMark = " namespace";  // no name of a template has a space
-
- private:
   static constexpr int64_t kLoopWork = 8;       // of the variables of an iteration
   static constexpr int64_t kWeightOfStep = 16;  // that a filter or a comparison handles in the time of a step
   Limits limits_;
   int num_macros_ = 0;
 };
-
-Value make_namespace(const Arguments& arguments) {
-  Dict entries = arguments.named;
-  entries.emplace_back(Interpreter::kNamespaceMark, true);
-  return Value::growing(std::move(entries));
-}
-
-Value raise_exception(const Arguments& arguments) {
-  throw DataError("the chat template refuses the conversation: " + text_of(argument(arguments, 0, "message", "")));
-}
-
-Value range(const Arguments& arguments) {
-  constexpr uint64_t kMost = 100'000;  // Jinja's MAX_RANGE
-  const auto number = [&](size_t i) {
-    require<DataError>(arguments.positional[i].is_integer(), "range: {} is no integer", arguments.positional[i].kind());
-    return arguments.positional[i].integer();
-  };
-  const size_t count = arguments.positional.size();
-  require<DataError>(count == 1 || count == 2, "range: {} arguments; 1 or 2 are supported", count);
-  const int64_t begin = count == 1 ? 0 : number(0), end = number(count - 1);
-  require<DataError>(end <= begin || static_cast<uint64_t>(end) - static_cast<uint64_t>(begin) <= kMost,
-                     "range: more than {} numbers", kMost);
-  List list;
-  for (int64_t i = begin; i < end; ++i) list.emplace_back(i);
-  return list;
-}
 }  // namespace
 
 std::string render(const Body& body, const Dict& variables) {
   Scope scope(nullptr);
-  scope.set("namespace", Callable(make_namespace));
-  scope.set("raise_exception", Callable(raise_exception));
-  scope.set("range", Callable(range));
+  set_functions(scope);
   int64_t weight = 0;
   for (const auto& [name, value] : variables) {
     weight += value.weight();
-    scope.set(name, value);
+    scope.set(name, name == "strftime_now" ? strftime_now(value) : value);
   }
   std::string text;
   Interpreter(weight).run(body, scope, text);

@@ -62,13 +62,61 @@ Value split(const std::string& text, const Arguments& a) {
   return parts;
 }
 
+/// Splits from the right.
+Value rsplit(const std::string& text, const Arguments& a) {
+  const std::string& separator = string_argument(a, 0, "rsplit");
+  require<DataError>(!separator.empty(), "rsplit: the separator is empty");
+  const int64_t most = argument(a, 1, "maxsplit", int64_t{-1}).integer();
+  List parts;
+  size_t end = text.size();
+  while (most < 0 || std::ssize(parts) < most) {
+    const size_t at = end < separator.size() ? std::string::npos : text.rfind(separator, end - separator.size());
+    if (at == std::string::npos) break;
+    parts.emplace_back(text.substr(at + separator.size(), end - at - separator.size()));
+    end = at;
+  }
+  parts.emplace_back(text.substr(0, end));
+  std::ranges::reverse(parts);
+  return parts;
+}
+
+bool ends_line(char32_t c) {
+  return (c >= '\n' && c <= '\r') || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+}
+
+Value splitlines(const std::string& text, const Arguments& a) {
+  require<NotSupported>(a.positional.empty() && a.named.empty(), "splitlines: arguments are not supported");
+  List lines;
+  size_t begin = 0;
+  for (size_t i = 0; i < text.size();) {
+    const size_t size = text.compare(i, 2, "\r\n") == 0 ? 2 : utf8_length(text[i]);
+    if (ends_line(code_point_at(text, i))) {
+      lines.emplace_back(text.substr(begin, i - begin));
+      begin = i + size;
+    }
+    i += size;
+  }
+  if (begin < text.size()) lines.emplace_back(text.substr(begin));
+  return lines;
+}
+
+/// The place of a text in characters; -1 if it is not there.
+Value place_of(const std::string& text, const Arguments& a, bool from_right, std::string_view method) {
+  require<NotSupported>(a.positional.size() == 1, "{}: bounds are not supported", method);
+  const std::string& wanted = string_argument(a, 0, method);
+  const size_t at = from_right ? text.rfind(wanted) : text.find(wanted);
+  if (at == std::string::npos) return int64_t{-1};
+  return static_cast<int64_t>(count_code_points(std::string_view(text).substr(0, at)));
+}
+
 Value replace(const std::string& text, const Arguments& a) {
   const std::string &from = string_argument(a, 0, "replace"), &to = string_argument(a, 1, "replace");
-  require<NotSupported>(!from.empty() && a.positional.size() == 2,
-                        "replace: an empty text or a count is not supported");
+  require<NotSupported>(!from.empty(), "replace: an empty text is not supported");
+  const Value most = argument(a, 2, "count", Value::None{});
   std::string result;
   size_t begin = 0;
-  for (size_t at; (at = text.find(from, begin)) != std::string::npos; begin = at + from.size()) {
+  int64_t left = most.is_none() ? -1 : most.integer();
+  for (size_t at; left != 0 && (at = text.find(from, begin)) != std::string::npos; begin = at + from.size(), --left) {
     result += text.substr(begin, at - begin) + to;
     require_text_size(result.size());
   }
@@ -92,11 +140,23 @@ Value capitalize(const std::string& text, const Arguments&) {
   return result;
 }
 
+/// Python's title(): every letter behind something else is a capital.
+Value title(const std::string& text, const Arguments&) {
+  std::string result = mapped(ascii(text, "title"), std::tolower);
+  bool is_inside = false;
+  for (char& c : result) {
+    const bool is_letter = c >= 'a' && c <= 'z';
+    if (is_letter && !is_inside) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    is_inside = is_letter;
+  }
+  return result;
+}
+
 struct NamedStringMethod {
   std::string_view name;
   StringMethod call;
 };
-constexpr std::array<NamedStringMethod, 11> kStringMethods = {{
+constexpr std::array<NamedStringMethod, 18> kStringMethods = {{
     {"startswith",
      [](const std::string& s, const Arguments& a) -> Value {
        return s.starts_with(string_argument(a, 0, "startswith"));
@@ -111,6 +171,21 @@ constexpr std::array<NamedStringMethod, 11> kStringMethods = {{
     {"upper", [](const std::string& s, const Arguments&) -> Value { return mapped(ascii(s, "upper"), std::toupper); }},
     {"lower", [](const std::string& s, const Arguments&) -> Value { return mapped(ascii(s, "lower"), std::tolower); }},
     {"capitalize", capitalize},
+    {"title", title},
+    {"rsplit", rsplit},
+    {"splitlines", splitlines},
+    {"find", [](const std::string& s, const Arguments& a) -> Value { return place_of(s, a, false, "find"); }},
+    {"rfind", [](const std::string& s, const Arguments& a) -> Value { return place_of(s, a, true, "rfind"); }},
+    {"removeprefix",
+     [](const std::string& s, const Arguments& a) -> Value {
+       const std::string& prefix = string_argument(a, 0, "removeprefix");
+       return s.starts_with(prefix) ? s.substr(prefix.size()) : s;
+     }},
+    {"removesuffix",
+     [](const std::string& s, const Arguments& a) -> Value {
+       const std::string& suffix = string_argument(a, 0, "removesuffix");
+       return s.ends_with(suffix) ? s.substr(0, s.size() - suffix.size()) : s;
+     }},
     {"join",
      [](const std::string& s, const Arguments& a) -> Value {
        return call_filter("join", {{argument(a, 0, "", List()), s}, {}});

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/field.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron::chat_template {
 namespace {
@@ -50,6 +51,23 @@ std::string repr_of(const Value& value) {
   return text_of(value);
 }
 
+/// Characters beyond ASCII as \uXXXX, with two of them for those beyond the basic plane.
+std::string escaped(std::string_view character) {
+  const auto escape = [](uint32_t unit) { return fmt::format("\\u{:04x}", unit); };
+  const uint32_t point = code_point_at(character, 0);
+  if (point < 0x10000) return escape(point);
+  return escape(0xD800 + (point - 0x10000) / 0x400) + escape(0xDC00 + (point - 0x10000) % 0x400);
+}
+
+std::string with_escapes(const std::string& json) {
+  std::string result;
+  for (size_t i = 0, size; i < json.size(); i += size) {
+    size = utf8_length(json[i]);
+    result += size == 1 ? json.substr(i, 1) : escaped(std::string_view(json).substr(i, size));
+  }
+  return result;
+}
+
 std::string json_string_of(const std::string& text) {
   std::string json = "\"";
   for (const char c : text) {
@@ -85,41 +103,61 @@ std::string json_string_of(const std::string& text) {
   return json + "\"";
 }
 
-void append_json(const Value& value, int64_t indent, int64_t level, std::string& json) {
-  require_text_size(json.size());
-  const auto break_line = [&](int64_t at) {
-    if (indent >= 0) json += "\n" + std::string(static_cast<size_t>(indent * at), ' ');
-  };
-  const auto append_items = [&](const auto& items, char open, char close, auto&& append_item) {
-    json += open;
+class JsonWriter {
+ public:
+  explicit JsonWriter(const JsonStyle& style) : style_(style) {}
+
+  void append(const Value& value, int64_t level) {
+    require_text_size(json.size());
+    if (value.is_list())
+      append_items(value.list(), "[]", level, [&](const Value& item) { append(item, level + 1); });
+    else if (value.is_dict())
+      append_dict(value.dict(), level);
+    else if (value.is_string())
+      append_string(value.string());
+    else if (value.is<bool>())
+      json += value.integer() != 0 ? "true" : "false";
+    else if (value.is_none())
+      json += "null";
+    else if (value.is_number())
+      json += text_of(value);
+    else
+      throw DataError(fmt::format("tojson: {} has no JSON", value.kind()));
+  }
+
+  std::string json;
+
+ private:
+  void append_dict(Dict entries, int64_t level) {
+    if (style_.sorts_keys) std::ranges::stable_sort(entries, {}, &std::pair<std::string, Value>::first);
+    append_items(entries, "{}", level, [&](const auto& item) {
+      append_string(item.first);
+      json += style_.key_separator;
+      append(item.second, level + 1);
+    });
+  }
+  void append_string(const std::string& text) {
+    json += style_.ensures_ascii ? with_escapes(json_string_of(text)) : json_string_of(text);
+  }
+  template <class Items, class F>
+  void append_items(const Items& items, std::string_view brackets, int64_t level, F&& append_item) {
+    json += brackets[0];
     bool is_first = true;
     for (const auto& item : items) {
-      if (!is_first) json += indent >= 0 ? "," : ", ";
+      if (!is_first) json += style_.item_separator;
       is_first = false;
       break_line(level + 1);
       append_item(item);
     }
     if (!is_first) break_line(level);
-    json += close;
-  };
-  if (value.is_list())
-    append_items(value.list(), '[', ']', [&](const Value& item) { append_json(item, indent, level + 1, json); });
-  else if (value.is_dict())
-    append_items(value.dict(), '{', '}', [&](const auto& item) {
-      json += json_string_of(item.first) + ": ";
-      append_json(item.second, indent, level + 1, json);
-    });
-  else if (value.is_string())
-    json += json_string_of(value.string());
-  else if (value.is<bool>())
-    json += value.integer() != 0 ? "true" : "false";
-  else if (value.is_none())
-    json += "null";
-  else if (value.is_number())
-    json += text_of(value);
-  else
-    throw DataError(fmt::format("tojson: {} has no JSON", value.kind()));
-}
+    json += brackets[1];
+  }
+  void break_line(int64_t level) {
+    if (style_.indent >= 0) json += "\n" + std::string(static_cast<size_t>(style_.indent * level), ' ');
+  }
+
+  const JsonStyle& style_;
+};
 
 Value from_json(simdjson::dom::element json) {
   using Type = simdjson::dom::element_type;
@@ -251,12 +289,12 @@ std::string text_of(const Value& value) {
   throw NotSupported("a function cannot be printed");
 }
 
-std::string json_of(const Value& value, int64_t indent) {
-  require<NotSupported>(indent >= -1 && indent <= kMaxIndent, "tojson: an indent of {} is not supported; 0 to {} are",
-                        indent, kMaxIndent);
-  std::string json;
-  append_json(value, indent, 0, json);
-  return json;
+std::string json_of(const Value& value, const JsonStyle& style) {
+  require<NotSupported>(style.indent >= -1 && style.indent <= kMaxIndent,
+                        "tojson: an indent of {} is not supported; 0 to {} are", style.indent, kMaxIndent);
+  JsonWriter writer(style);
+  writer.append(value, 0);
+  return std::move(writer.json);
 }
 
 Value parse_json(std::string_view json, std::string_view where) {

@@ -106,8 +106,13 @@ bool less(const Value& a, const Value& b);
 std::string text_of(const Value& value);
 /// @throw DataError for a text that exceeds the limit of a value.
 void require_text_size(size_t size);
-/// Python's json.dumps with ensure_ascii=False. @param indent  spaces of each level, or -1 for one line.
-std::string json_of(const Value& value, int64_t indent);
+/// The arguments of Python's json.dumps.
+struct JsonStyle {
+  int64_t indent = -1;  ///< spaces of each level; -1: one line
+  std::string item_separator = ", ", key_separator = ": ";
+  bool sorts_keys = false, ensures_ascii = false;
+};
+std::string json_of(const Value& value, const JsonStyle& style);
 /// A JSON document as a value. @throw DataError naming `where` if it is damaged.
 Value parse_json(std::string_view json, std::string_view where);
 
