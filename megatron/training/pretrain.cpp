@@ -9,11 +9,9 @@
 #include "megatron/comm/texts.h"
 #include "megatron/core/cuda_devices.h"
 #include "megatron/core/host_memory_limit.h"
-#include "megatron/dist_checkpointing/save_lock.h"
 #include "megatron/kernels/cuda/attention/attention.h"
 #include "megatron/telemetry/gpu_process_memory.h"
 #include "megatron/telemetry/run_messages.h"
-#include "megatron/training/checkpoint/save_folder.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/planning/expert_room.h"
 #include "megatron/training/planning/gpu_memory_check.h"
@@ -23,6 +21,7 @@
 #include "megatron/training/planning/step_plan.h"
 #include "megatron/training/planning/theoretical_memory.h"
 #include "megatron/training/rejected_steps.h"
+#include "megatron/training/startup/checkpoint_locks.h"
 #include "megatron/training/startup/evaluation_samples.h"
 #include "megatron/training/startup/matmul_choices_file.h"
 #include "megatron/training/startup/output_paths.h"
@@ -36,25 +35,6 @@ namespace {
 
 void milestone(const PretrainEnvironment& environment, std::string_view what) {
   environment.progress.message(milestone_line(what, std::chrono::system_clock::now()));
-}
-
-/// Rank 0 takes the folders of checkpoints before any rank writes there. @return none on other ranks
-std::vector<std::unique_ptr<SaveLock>> lock_checkpoint_folders(const PretrainConfig& config,
-                                                               const PretrainEnvironment& environment,
-                                                               const ProcessGroup& world) {
-  std::vector<std::unique_ptr<SaveLock>> locks;
-  if (!config.checkpoint.save || config.validation.skip_train) return locks;
-  if (world.rank() == 0) {
-    prepare_checkpoint_folders(config, environment.files);
-    for (const CheckpointFolder& folder : checkpoint_folders_of(config.checkpoint)) {
-      locks.push_back(std::make_unique<SaveLock>(
-          environment.files, folder.path,
-          SaveLock::Options{.flag = std::string(folder.flag), .takes_over = config.checkpoint.take_over_save_lock}));
-      if (const std::string& note = locks.back()->note(); !note.empty()) environment.progress.message(note);
-    }
-  }
-  world.barrier({.site = "lock of --save"}).wait();
-  return locks;
 }
 
 constexpr std::string_view kDataTimer = "train/valid/test-data-iterators-setup";
@@ -333,7 +313,8 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   const ProcessGroupCollection groups =
       environment.world ? ProcessGroupCollection::make(*environment.world, parallel_layout_of(config))
                         : ProcessGroupCollection::single();
-  const auto save_locks = lock_checkpoint_folders(config, environment, groups.world);
+  const auto save_locks = lock_checkpoint_folders(config, environment.files, environment.progress, groups.world,
+                                                  environment.world == nullptr);
   environment.save_locks = save_locks;
   skip_rejected_iterations(config, environment.files, groups.world);
   AgreedMatmulChoices products =

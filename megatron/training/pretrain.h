@@ -11,7 +11,8 @@ class Tokenizer;
 /// share the data sets, or environment.world, where rank 0 builds the index caches before the others read them. Returns
 /// when training is over or an exit condition holds. Ranks of a world need the same `config`: require_same_settings().
 /// @param tokenizer  of the flags: tokenizer_of().
-/// With --save it holds the folder's SaveLock from before the first file that it writes to its return.
+/// With --save it holds the SaveLocks of all folders of checkpoints from before the first file that it writes to its
+/// return.
 /// @throw Error of any kind for bad data, checkpoints and losses that are not finite; RankFailure with this as its
 /// cause where there are several ranks.
 void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainEnvironment& environment);

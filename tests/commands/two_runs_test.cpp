@@ -141,6 +141,31 @@ TEST(TwoRunsInOneFolder, AFolderOfItsOwnForCheckpointsThatAreNotPersistentIsHeld
   EXPECT_FALSE(files.exists(folder + "/.save_lock"));
 }
 
+TEST(TwoRunsInOneFolder, EachRankHoldsItsOwnFolderOfLocalCheckpoints) {
+  const ScratchDirectory scratch;
+  PosixFileSystem files;
+  const std::string folder = scratch.file("local");
+  files.create_directories(folder + "/rank_1");
+  const Words words = joined(endless_run(scratch.file("save")),
+                             {"--nproc-per-node", "2", "--micro-batch-size", "1", "--non-persistent-ckpt-type", "local",
+                              "--non-persistent-save-interval", "7", "--non-persistent-local-ckpt-dir", folder});
+  {
+    const SaveLock held(files, folder + "/rank_1", {});
+    Program refused(words);
+    EXPECT_EQ(WEXITSTATUS(refused.wait_status()), static_cast<int>(ExitCode::kCheckpoint));
+    EXPECT_THAT(refused.output(),
+                HasSubstr("--non-persistent-local-ckpt-dir " + folder + "/rank_1 is in use by another run: process "));
+    EXPECT_FALSE(files.exists(scratch.file("save/.save_lock")));
+    EXPECT_FALSE(files.exists(folder + "/rank_0/.save_lock"));
+  }
+  Program training(words);
+  ASSERT_TRUE(training.read_until("successfully saved local checkpoint from iteration      14"));
+  for (const char* rank : {"rank_0", "rank_1"}) EXPECT_TRUE(files.exists(folder + "/" + rank + "/.save_lock"));
+  ::kill(training.process(), SIGTERM);
+  EXPECT_EQ(training.wait_status(), 0);
+  for (const char* rank : {"rank_0", "rank_1"}) EXPECT_FALSE(files.exists(folder + "/" + rank + "/.save_lock"));
+}
+
 TEST(TwoRunsInOneFolder, OneThatOnlyEvaluatesNeedsNoLock) {
   const ScratchDirectory scratch;
   Program training(endless_run(scratch.path()));

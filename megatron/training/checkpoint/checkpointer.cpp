@@ -78,8 +78,8 @@ Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, Mess
       config_(config),
       log_(std::move(log)),
       tokenizer_(std::move(tokenizer)),
-      saver_(files_, config_.checkpoint, log_, std::move(require_ownership)) {
-  if (config_.checkpoint.is_local()) local_.emplace(files_, config_.checkpoint, log_);
+      saver_(files_, config_.checkpoint, log_, require_ownership) {
+  if (config_.checkpoint.is_local()) local_.emplace(files_, config_.checkpoint, log_, std::move(require_ownership));
 }
 
 CheckpointSaver::Fill Checkpointer::share_of(Trainer& trainer) const {

@@ -15,6 +15,7 @@
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/training/checkpoint/folder_transfer.h"
 #include "megatron/training/checkpoint/local_state.h"
+#include "megatron/training/checkpoint/save_folder.h"
 
 namespace megatron {
 namespace {
@@ -65,23 +66,11 @@ std::vector<int> replica_clique(int rank, int64_t jump, int64_t factor) {
   return clique;
 }
 
-LocalCheckpoints::LocalCheckpoints(FileSystem& files, const CheckpointConfig& config, MessageLog log)
-    : files_(files), config_(config), log_(std::move(log)) {
-  if (!config_.save || !config_.non_persistent_save_interval) return;
-  const std::string& folder = config_.non_persistent_local_ckpt_dir.value();
-  try {
-    create_durable_directories(files_, folder);
-  } catch (const IoError& error) {
-    throw IoError(
-        fmt::format("--non-persistent-local-ckpt-dir {} cannot be written: {}. Give a folder on a disk of "
-                    "each node.",
-                    folder, error.what()));
-  }
-}
+LocalCheckpoints::LocalCheckpoints(FileSystem& files, const CheckpointConfig& config, MessageLog log,
+                                   std::function<void()> require_ownership)
+    : files_(files), config_(config), log_(std::move(log)), require_ownership_(std::move(require_ownership)) {}
 
-std::string LocalCheckpoints::folder_of(int rank) const {
-  return join_path(config_.non_persistent_local_ckpt_dir.value(), fmt::format("rank_{}", rank));
-}
+std::string LocalCheckpoints::folder_of(int rank) const { return local_rank_folder(config_, rank); }
 
 CheckpointDirectory LocalCheckpoints::held_by(int holder, int owner) const {
   return {files_, join_path(folder_of(holder), fmt::format("{}{}", kOwnerPrefix, owner))};
@@ -115,6 +104,7 @@ std::vector<int64_t> LocalCheckpoints::remove_held(int rank, const std::function
 }
 
 SavedCheckpoint LocalCheckpoints::save(Trainer& trainer) {
+  if (require_ownership_) require_ownership_();
   const ProcessGroup& world = trainer.groups().world;
   const int rank = world.rank();
   const int64_t iteration = trainer.progress().iteration;

@@ -26,8 +26,10 @@ std::vector<int> replica_clique(int rank, int64_t jump, int64_t factor);
 /// iteration that all ranks have.
 class LocalCheckpoints {
  public:
-  /// Makes the folder if the run saves. @param files  must outlive the object. @throw IoError if that fails.
-  LocalCheckpoints(FileSystem& files, const CheckpointConfig& config, MessageLog log);
+  /// @param files  must outlive the object. @param require_ownership  as that of a Checkpointer; called before each
+  /// save
+  LocalCheckpoints(FileSystem& files, const CheckpointConfig& config, MessageLog log,
+                   std::function<void()> require_ownership = {});
 
   /// Stores the state of the trainer, and with --replication sends it to the other ranks of the clique.
   SavedCheckpoint save(Trainer& trainer);
@@ -56,6 +58,7 @@ class LocalCheckpoints {
   FileSystem& files_;
   CheckpointConfig config_;
   MessageLog log_;
+  std::function<void()> require_ownership_;  // may be empty
 };
 
 }  // namespace megatron

@@ -39,6 +39,15 @@ std::vector<CheckpointFolder> checkpoint_folders_of(const CheckpointConfig& conf
   return folders;
 }
 
+std::string local_rank_folder(const CheckpointConfig& config, int rank) {
+  return join_path(config.non_persistent_local_ckpt_dir.value(), fmt::format("rank_{}", rank));
+}
+
+std::optional<CheckpointFolder> local_folder_of(const CheckpointConfig& config, int rank) {
+  if (!config.is_local() || !config.save || !config.non_persistent_save_interval) return std::nullopt;
+  return CheckpointFolder{"--non-persistent-local-ckpt-dir", local_rank_folder(config, rank)};
+}
+
 std::optional<std::string> warning_of_another_run(FileSystem& files, const CheckpointConfig& config) {
   if (!config.save || (config.load && is_same_path(*config.load, *config.save))) return std::nullopt;
   const std::vector<int64_t> iterations = CheckpointDirectory(files, *config.save).complete();

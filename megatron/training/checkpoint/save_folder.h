@@ -26,6 +26,11 @@ std::string resolved_path(const std::string& path);
 ///        other, and would remove the persistent ones.
 std::vector<CheckpointFolder> checkpoint_folders_of(const CheckpointConfig& config);
 
+/// The folder below --non-persistent-local-ckpt-dir that rank `rank` alone writes to.
+std::string local_rank_folder(const CheckpointConfig& config, int rank);
+/// The same with its flag; none if the run saves no local checkpoints.
+std::optional<CheckpointFolder> local_folder_of(const CheckpointConfig& config, int rank);
+
 /// A warning if --save has checkpoints of a run that this one does not continue by --load.
 std::optional<std::string> warning_of_another_run(FileSystem& files, const CheckpointConfig& config);
 

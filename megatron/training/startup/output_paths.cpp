@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "megatron/training/checkpoint/save_folder.h"
-
 namespace megatron {
 namespace {
 
@@ -87,6 +85,10 @@ void check_output_folders(const PretrainConfig& config, const FileSystem& files,
 
 void prepare_checkpoint_folders(const PretrainConfig& config, FileSystem& files) {
   for (const Output& output : outputs_of(config, false)) prepare(output, files);
+}
+
+void prepare_checkpoint_folder(const CheckpointFolder& folder, FileSystem& files) {
+  prepare({folder.flag, folder.path, false}, files);
 }
 
 void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool writes_logs) {

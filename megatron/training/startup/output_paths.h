@@ -3,6 +3,7 @@
 
 #include "megatron/base/file_system.h"
 #include "megatron/base/mistakes.h"
+#include "megatron/training/checkpoint/save_folder.h"
 #include "megatron/training/config/pretrain_config.h"
 
 namespace megatron {
@@ -14,6 +15,7 @@ void check_output_folders(const PretrainConfig& config, const FileSystem& files,
 
 /// Makes the folders of checkpoints alone. @throw IoError that names the flag
 void prepare_checkpoint_folders(const PretrainConfig& config, FileSystem& files);
+void prepare_checkpoint_folder(const CheckpointFolder& folder, FileSystem& files);
 /// Makes the folders that the outputs stand in, --save and --tensorboard-dir, so that what cannot be written fails
 /// before the first step.
 /// @throw IoError that names the flag
