@@ -67,6 +67,23 @@ TEST_F(FineTuning, LossOnTheAnswersFallsFromACheckpointOfPretraining) {
   EXPECT_LT(std::stod(tuned.back()), 1);
 }
 
+// Megatron asks both folders for the model, and the one of --load wins.
+TEST_F(FineTuning, OneCommandLineStartsFromAPretrainedModelAndResumes) {
+  losses(words("--mock-data --train-iters 1 --save-interval 1 --save " + at("pretrained")));
+  const std::string data = write_conversations("chats.jsonl", "thanks");
+  const auto train = [&](const std::string& more) {
+    return losses(
+        words_of("--use-checkpoint-args --pretrained-checkpoint " + at("pretrained") + " --load " + at("tuned") +
+                 " --save " + at("tuned") + " --save-interval 2 --train-iters 6 " + more +
+                 " --seq-length 96 --micro-batch-size 2 --global-batch-size 4 --lr 3e-2 --lr-decay-style constant"
+                 " --eval-iters 0 --log-interval 1 --num-threads 1 --device cpu --tokenizer-type SFTTokenizer"
+                 " --tokenizer-model " +
+                 golden_path("data/sft/tokenizer") + kTuned + "--data-path " + data));
+  };
+  EXPECT_EQ(train("--exit-interval 2").size(), 2) << "starts";
+  EXPECT_EQ(train("").size(), 4) << "resumes";
+}
+
 TEST_F(FineTuning, WhatIsNotAnAnswerAddsNothingToTheLoss) {
   const auto train = [&](const std::string& file) {
     return losses(words("--train-iters 4" + std::string(kTuned) + "--data-path " + file));

@@ -79,10 +79,15 @@ CheckpointDirectory::Found find_in_load(FileSystem& files, const CheckpointConfi
 }
 
 CheckpointDirectory::Found find_existing(FileSystem& files, const CheckpointConfig& config) {
-  require<CheckpointError>(config.load.has_value(), "[checkpoint] --load is missing: the directory of checkpoints.");
-  CheckpointDirectory::Found found = find_checkpoint(files, "--load", *config.load, config.ckpt_step, {});
-  require<CheckpointError>(!found.path.empty(), "[checkpoint] --load {}: no checkpoint is there. Correct the path.",
-                           *config.load);
+  const std::optional<std::string>& pretrained = config.pretrained_checkpoint;
+  require<CheckpointError>(config.load || pretrained, "[checkpoint] --load is missing: the directory of checkpoints.");
+  CheckpointDirectory::Found found;
+  if (config.load) found = find_checkpoint(files, "--load", *config.load, config.ckpt_step, {});
+  if (found.path.empty() && pretrained)
+    found = find_checkpoint(files, "--pretrained-checkpoint", *pretrained, config.ckpt_step, {});
+  require<CheckpointError>(!found.path.empty(), "[checkpoint] {} {}: no checkpoint is there. Correct the path.",
+                           pretrained ? "--pretrained-checkpoint" : "--load",
+                           pretrained ? *pretrained : config.load.value_or(""));
   return found;
 }
 

@@ -31,7 +31,7 @@ void require_own_iteration(const CheckpointDirectory::Found& found, const pickle
 /// The checkpoint of --load, or a newer one that is not persistent; no path if there is none.
 CheckpointDirectory::Found find_in_load(FileSystem& files, const CheckpointConfig& config, const MessageLog& log);
 
-/// The checkpoint of --load. @throw CheckpointError if there is none.
+/// The checkpoint of --load, or else that of --pretrained-checkpoint. @throw CheckpointError if there is none.
 CheckpointDirectory::Found find_existing(FileSystem& files, const CheckpointConfig& config);
 CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config);
 

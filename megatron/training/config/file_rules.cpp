@@ -184,7 +184,9 @@ void resolve_checkpoint(PretrainConfig& config, Mistakes& mistakes) {
   const auto needs_load = [&](bool given, std::string_view flag) {
     if (given && !checkpoint.load) mistakes.add({flag, "--load"}, "{} needs --load", flag);
   };
-  needs_load(checkpoint.use_checkpoint_args, "--use-checkpoint-args");
+  if (checkpoint.use_checkpoint_args && !checkpoint.load && !checkpoint.pretrained_checkpoint)
+    mistakes.add({"--use-checkpoint-args", "--load", "--pretrained-checkpoint"},
+                 "--use-checkpoint-args needs --load or --pretrained-checkpoint");
   if (checkpoint.ckpt_step && !checkpoint.load && !checkpoint.pretrained_checkpoint)
     mistakes.add({"--ckpt-step", "--load", "--pretrained-checkpoint"},
                  "--ckpt-step needs --load or --pretrained-checkpoint");

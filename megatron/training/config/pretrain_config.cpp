@@ -45,7 +45,8 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
   config.given = parse_flags(table, args, {.refused = refused_flags()}, mistakes);
   if (config.given.contains("num_query_groups")) config.model.group_query_attention = true;
   const CheckpointConfig& checkpoint = config.checkpoint;
-  if ((checkpoint.use_checkpoint_args && checkpoint.load) || checkpoint.load_hf) {
+  const bool names_checkpoint = checkpoint.load || checkpoint.pretrained_checkpoint;
+  if ((checkpoint.use_checkpoint_args && names_checkpoint) || checkpoint.load_hf) {
     require(stored_arguments != nullptr,
             "--use-checkpoint-args: nothing was passed that reads a checkpoint's arguments");
     take_arguments_of_checkpoint(table, config, stored_arguments, mistakes);

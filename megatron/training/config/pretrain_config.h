@@ -50,8 +50,8 @@ struct PretrainConfig {
   GivenFields given;                  ///< names of what the command line has set
 };
 
-/// Gives the arguments (JSON text) stored in the checkpoint that --load names, or of the model that --load-hf names;
-/// asked only with --use-checkpoint-args or --load-hf.
+/// Gives the arguments (JSON text) of the checkpoint that --load or --pretrained-checkpoint names, or of the model that
+/// --load-hf names; asked only with --use-checkpoint-args or --load-hf.
 using StoredArguments = std::function<std::string(const CheckpointConfig&)>;
 
 /// Adds mistakes that show beyond the flags, such as in the files that they name (training/training_data.h), so that
