@@ -1,4 +1,5 @@
-// Samples of BERT and T5: sentences with masked tokens. They are library data sets: no command trains these models yet.
+// Samples of BERT and T5: sentences with masked tokens. Programs make them by masked_dataset_builder.h; no command
+// trains these models yet.
 #pragma once
 
 #include <cstdint>

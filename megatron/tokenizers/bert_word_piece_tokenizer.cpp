@@ -88,6 +88,8 @@ std::string BertWordPieceTokenizer::decode(std::span<const TokenId> ids) const {
 
 int64_t BertWordPieceTokenizer::vocab_size() const { return json_->end_of_ids(); }
 
+std::optional<TokenId> BertWordPieceTokenizer::id_of(std::string_view token) const { return json_->id_of(token); }
+
 TokenizerIdentity BertWordPieceTokenizer::identity() const {
   return {{"class", "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"},
           {"tokenizer_path", options_.lower_case ? "BertWordPieceLowerCase" : "BertWordPieceCase"},

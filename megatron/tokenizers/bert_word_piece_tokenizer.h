@@ -33,6 +33,7 @@ class BertWordPieceTokenizer final : public Tokenizer {
   int64_t vocab_size() const override;
   std::optional<TokenId> eod() const override { return eod_; }
   std::optional<TokenId> pad() const override { return pad_; }
+  std::optional<TokenId> id_of(std::string_view token) const override;
   TokenizerIdentity identity() const override;
   std::vector<TokenizerFile> files() const override { return {{"vocab.txt", content_}}; }
 

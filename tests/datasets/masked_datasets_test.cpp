@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/datasets/masked_dataset_builder.h"
+#include "megatron/tokenizers/tokenizer_factory.h"
 #include "tests/datasets/golden.h"
+#include "tests/testing/scratch_directory.h"
 
 namespace megatron {
 namespace {
@@ -133,6 +137,50 @@ TEST_F(MaskedDatasetsGolden, T5SamplesAreMegatrons) {
                                    EXPECT_EQ(sample.truncated, item["truncated"].get<int>() != 0);
                                  });
   }
+}
+
+TEST_F(MaskedDatasetsGolden, BuilderSplitsDocumentsAsMegatronDoes) {
+  const json& file = golden("masked/bert.json");
+  const json& expected = file["cases"]["default"];
+  const auto built =
+      build_masked_datasets<BertDataset>(kGoldenData + "/indexed/sentences", expected["config"]["split"],
+                                         {expected["sizes"][0], expected["sizes"][1], expected["sizes"][2]},
+                                         config_of(expected["config"]), vocabulary_of(file, 0));
+  for (const Split split : kSplits) {
+    SCOPED_TRACE(name_of(split));
+    const json& part = expected[std::string(name_of(split))];
+    const BertDataset& dataset = *built.parts[index_of(split)];
+    expect_equal_rows(part["sample_index"], dataset.mapping());
+    for (const json& item : part["items"]) {
+      BertSample sample;
+      dataset.read(item["index"], sample);
+      EXPECT_EQ(sample.text, list<int64_t>(item["text"]));
+    }
+  }
+  const auto train_alone = build_masked_datasets<T5Dataset>(kGoldenData + "/indexed/sentences", "1,0,0", {9, 9, 9},
+                                                            {.sequence_length = 40, .sequence_length_decoder = 20},
+                                                            vocabulary_of(golden("masked/t5.json"), 30));
+  EXPECT_GE(train_alone.parts[0]->size(), 9);
+  EXPECT_EQ(train_alone.parts[1], nullptr);
+}
+
+TEST(WordPieceVocabularyOf, TakesTheFactsOfBertsTokenizers) {
+  const testing::ScratchDirectory scratch;
+  std::ofstream(scratch.file("vocab.txt")) << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n##s\n##\n#";
+  const auto facts = [&](const std::string& type) {
+    return word_piece_vocabulary_of(*make_tokenizer({.type = type, .vocab_file = scratch.file("vocab.txt")}));
+  };
+  const WordPieceVocabulary lower = facts("BertWordPieceLowerCase");
+  EXPECT_EQ((std::vector{lower.pad, lower.cls, lower.sep, lower.mask, lower.bos, lower.eos}),
+            (std::vector<int64_t>{0, 2, 3, 4, 2, 3}));
+  EXPECT_EQ(lower.continues_word, (std::vector{false, false, false, false, false, false, true, true, false}));
+  EXPECT_TRUE(lower.sentinels.empty());
+  const WordPieceVocabulary cased = facts("BertWordPieceCase");
+  EXPECT_EQ(cased.size(), 109);
+  ASSERT_EQ(cased.sentinels.size(), 100);
+  EXPECT_EQ(cased.sentinels.front(), 9);
+  EXPECT_EQ(cased.sentinels.back(), 108);
+  EXPECT_THROW(word_piece_vocabulary_of(*make_tokenizer({.type = "ByteLevelTokenizer"})), ConfigError);
 }
 
 TEST_F(MaskedDatasetsGolden, DocumentsWithoutSentencesAndForeignTokensAreErrors) {
