@@ -40,7 +40,7 @@ std::vector<std::string> run_page(const std::string& page, const ScratchDirector
     script =
         std::regex_replace(script, std::regex("--train-iters \\d+"), "--train-iters 2 --device cpu --num-threads 1");
     script = std::regex_replace(script, std::regex("--lr-warmup-iters \\d+"), "--lr-warmup-iters 1");
-    script = std::regex_replace(script, std::regex("--eval-iters \\d+"), "--eval-iters 0");
+    script = std::regex_replace(script, std::regex("--eval-iters [1-9]\\d*"), "--eval-iters 1");
     Program process({"/bin/sh", "-ec", "cd " + scratch.path() + "\n" + script});
     EXPECT_EQ(process.wait_status(), 0) << script << "\n" << process.output();
     outputs.push_back(process.output());
