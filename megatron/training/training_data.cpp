@@ -127,16 +127,20 @@ void check_data(const PretrainConfig& config, Mistakes& mistakes) {
 }
 
 void check_tokenizer_files(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
-  const auto check = [&](std::string_view flag, const std::optional<std::string>& path) {
+  const auto check = [&](std::string_view flag, const std::optional<std::string>& path, std::string_view advice) {
     if (!path) return;
     const size_t num_before = mistakes.texts().size();
-    mistakes.attempt({flag}, [&] { read_tokenizer_file(flag, *path); });
+    mistakes.attempt({flag}, [&] { read_tokenizer_file(flag, *path, advice); });
     if (mistakes.texts().size() > num_before) mistakes.doubt("--tokenizer-type");
   };
-  check("--vocab-file", tokenizer.vocab_file);
-  check("--merge-file", tokenizer.merge_file);
+  constexpr std::string_view kFile = "Give the file that belongs to the tokenizer.";
+  check("--vocab-file", tokenizer.vocab_file, kFile);
+  check("--merge-file", tokenizer.merge_file, kFile);
   if (tokenizer.tokenizer_model)
-    for (const std::string& path : tokenizer_model_files(*tokenizer.tokenizer_model)) check("--tokenizer-model", path);
+    for (const std::string& path : tokenizer_model_files(*tokenizer.tokenizer_model))
+      check("--tokenizer-model", path,
+            "Give the file that belongs to the tokenizer, or the folder that holds its tokenizer.json; models are not "
+            "fetched by their name on a hub.");
 }
 
 /// Making it stops at the first file that cannot be read; then all such files are reported.

@@ -168,6 +168,11 @@ TEST(BadFiles, RejectsBadTokenizerFiles) {
       preprocess("no merges", "GPT2BPETokenizer", merges, {"--merge-file @/m", "No such file"},
                  write("v", "{\"a\":0}")),
       {"training", kPretrain, {"--vocab-file", "@/v"}, kDataError, {"--vocab-file @/v", "No such file"}},
+      {"name on a hub",
+       kPretrain,
+       {"--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "meta-llama/Llama-3-8B"},
+       kDataError,
+       {"--tokenizer-model meta-llama/Llama-3-8B", "not fetched by their name on a hub"}},
       {"generation", kGenerate, {"--vocab-file", "@/v"}, kDataError, {"--vocab-file @/v", "No such file"}},
       {"other", kGenerate, {"--vocab-file", "@/v"}, ExitCode::kCheckpoint, {"10", "3 tokens"}, write("v", "abc")},
   });
