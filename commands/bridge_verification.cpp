@@ -39,14 +39,15 @@ StoredLogits read_stored_logits(const FileSystem& files, const std::string& path
 
 LogitDifference compare_logits(FileSystem& files, const CheckpointConfig& checkpoint, const StoredLogits& stored,
                                const EvaluationDevice& device, const ModelFamily& family) {
-  TransformerConfig network = config_to_evaluate(files, checkpoint).transformer;
+  const PretrainConfig config = config_to_evaluate(files, checkpoint, family);
+  TransformerConfig network = config.transformer;
   require<DataError>(
       network.vocab_size == stored.vocab_size,
       "[bridge] {} has logits for {} tokens of a vocabulary, the model for {}. They must be of one model.", stored.path,
       stored.vocab_size, network.vocab_size);
   network.params_dtype = DType::kFloat32;
   network.sequence_length = longest(stored.tokens);
-  EvaluatedModel model(files, checkpoint, network, family, single_rank(device, network.params_dtype));
+  EvaluatedModel model(files, checkpoint, network, config.family, single_rank(device, network.params_dtype));
   LogitDifference worst;
   const float* expected = stored.logits.data();
   for (size_t sequence = 0; sequence < stored.tokens.size(); ++sequence) {

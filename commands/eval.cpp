@@ -146,7 +146,7 @@ void print(const NextTokenLoss& loss, std::optional<int64_t> text_bytes, std::os
     out << fmt::format("bits per byte {:.8f}\n", loss.sum / std::numbers::ln2 / static_cast<double>(*text_bytes));
 }
 
-/// What all ranks evaluate.
+/// The work that all ranks share.
 struct EvalJob {
   EvalConfig eval;
   PretrainConfig config;  // of config_of_ranks(), with the model
@@ -155,9 +155,10 @@ struct EvalJob {
   std::optional<int64_t> text_bytes = {};
 };
 
-EvalJob read_job(const EvalConfig& eval, const std::vector<std::string>& words, const LaunchEnvironment& launch) {
+EvalJob read_job(const EvalConfig& eval, const ModelFamily& family, const std::vector<std::string>& words,
+                 const LaunchEnvironment& launch) {
   PosixFileSystem files;
-  PretrainConfig config = config_to_evaluate(files, eval.checkpoint);
+  PretrainConfig config = config_to_evaluate(files, eval.checkpoint, family);
   TransformerConfig& network = config.transformer;
   EvalJob job{.eval = eval, .config = {}, .ranks = {}, .sequences = {}};
   const int64_t length = eval.seq_length.value_or(std::min<int64_t>(network.max_sequence_length, 2048));
@@ -178,10 +179,10 @@ EvalJob read_job(const EvalConfig& eval, const std::vector<std::string>& words, 
 }
 
 /// The work of one rank, of which the first prints.
-void evaluate(const EvalJob& job, const ModelFamily& family, const EvaluationRank& rank, std::ostream& out) {
+void evaluate(const EvalJob& job, const EvaluationRank& rank, std::ostream& out) {
   PosixFileSystem files;
   const TransformerConfig& network = job.config.transformer;
-  EvaluatedModel model(files, job.eval.checkpoint, network, family, rank);
+  EvaluatedModel model(files, job.eval.checkpoint, network, job.config.family, rank);
   NextTokenLoss loss;
   std::vector<float> all;
   for (const std::vector<TokenId>& sequence : job.sequences) {
@@ -207,12 +208,11 @@ int eval_command(const std::vector<std::string>& args, std::ostream& out, std::o
     const LaunchEnvironment launch = launch_environment(process_environment());
     std::vector<std::string> words = {"eval"};
     words.insert(words.end(), args.begin(), args.end());
-    run_before_meeting(launch, [&] { job = read_job(parse(args), words, launch); });
+    run_before_meeting(launch, [&] { job = read_job(parse(args), family, words, launch); });
   });
   if (!job) return status;
   return run_on_ranks(job->ranks, err, [&](const OwnRank& own) {
-    run_evaluation(job->config, job->ranks, own, err,
-                   [&](const EvaluationRank& rank) { evaluate(*job, family, rank, out); });
+    run_evaluation(job->config, job->ranks, own, err, [&](const EvaluationRank& rank) { evaluate(*job, rank, out); });
   });
 }
 

@@ -61,13 +61,14 @@ void add_fields(FieldTable& table, EvaluationDevice& device) {
       .one_of({"cpu", "cuda"});
 }
 
-PretrainConfig config_to_evaluate(FileSystem& files, const CheckpointConfig& checkpoint) {
+PretrainConfig config_to_evaluate(FileSystem& files, const CheckpointConfig& checkpoint, const ModelFamily& family) {
   if (checkpoint.load_hf) {
     PretrainConfig config = read_hugging_face_model(files, *checkpoint.load_hf).config();
+    config.family = family;
     take_hugging_face_tokenizer(files, *checkpoint.load_hf, config.tokenizer);
     return config;
   }
-  PretrainConfig config = arguments_from_json(Checkpointer::stored_arguments(files, checkpoint));
+  PretrainConfig config = arguments_from_json(Checkpointer::stored_arguments(files, checkpoint), family);
   take_stored_files(files, Checkpointer::stored_path(files, checkpoint), config.tokenizer);
   return config;
 }
@@ -88,7 +89,7 @@ EvaluatedModel::EvaluatedModel(FileSystem& files, const CheckpointConfig& checkp
       gpu_ranks_(rank.gpu_ranks),
       model_(
           family.make_model({.ctx = ctx_, .config = network_, .groups = groups_, .path = "", .replicates_tokens = true},
-                            rank.stages.value_or(whole_layout(network_)))),
+                            rank.stages.value_or(whole_layout(network_)), family.options)),
       evaluator_(ctx_, *model_, gpu_ranks_) {
   if (gpu_ranks_) gpu_ranks_->set_compute_stream(device_.cuda_stream().stream);
   Checkpointer::load_model(files, checkpoint, ctx_, *model_);

@@ -30,8 +30,8 @@ struct EvaluationDevice {
 };
 void add_fields(FieldTable& table, EvaluationDevice& device);
 
-/// The arguments of the model that --load or --load-hf names, with its tokenizer.
-PretrainConfig config_to_evaluate(FileSystem& files, const CheckpointConfig& checkpoint);
+/// The arguments of the model that --load or --load-hf names, with its tokenizer. @param family  that of the model
+PretrainConfig config_to_evaluate(FileSystem& files, const CheckpointConfig& checkpoint, const ModelFamily& family);
 
 /// The device of one rank, and its place among those that share the model.
 struct EvaluationRank {
@@ -50,6 +50,7 @@ EvaluationRank single_rank(const EvaluationDevice& device, DType dtype);
 class EvaluatedModel {
  public:
   /// @param files  must outlive the model. @param network  of config_to_evaluate(), with the sequence_length to run.
+  /// @param family  of the same configuration
   EvaluatedModel(FileSystem& files, const CheckpointConfig& checkpoint, const TransformerConfig& network,
                  const ModelFamily& family, const EvaluationRank& rank);
   Evaluator& evaluator() { return evaluator_; }

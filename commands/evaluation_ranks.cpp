@@ -91,6 +91,7 @@ void check(const EvaluationLayout& layout, Mistakes& mistakes) {
 PretrainConfig config_of_ranks(const EvaluationLayout& layout, const EvaluationDevice& device,
                                const PretrainConfig& model, const LaunchEnvironment& launch) {
   PretrainConfig config;
+  config.family = model.family;
   config.transformer = model.transformer;
   config.transformer.cudnn_attention_dropout = false;
   ParallelConfig& parallel = config.parallel;

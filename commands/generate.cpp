@@ -36,8 +36,8 @@ void require_trained_tokenizer(FileSystem& files, const GenerateConfig& generate
 }
 
 /// The configuration of the model, whose tokenizer the flags may name.
-PretrainConfig named_config(FileSystem& files, const GenerateConfig& generate) {
-  PretrainConfig config = config_to_evaluate(files, generate.checkpoint);
+PretrainConfig named_config(FileSystem& files, const GenerateConfig& generate, const ModelFamily& family) {
+  PretrainConfig config = config_to_evaluate(files, generate.checkpoint, family);
   if (generate.vocab_file) config.tokenizer.vocab_file = generate.vocab_file;
   if (generate.merge_file) config.tokenizer.merge_file = generate.merge_file;
   if (generate.tokenizer_model) config.tokenizer.tokenizer_model = generate.tokenizer_model;
@@ -168,7 +168,7 @@ void warn_of_full_context(const Prompt& prompt, const Continuation& continuation
       prompt.line > 0 ? fmt::format("line {}: ", prompt.line) : "", added, num_tokens, context, length);
 }
 
-/// What all ranks generate.
+/// The work that all ranks share.
 struct GenerateJob {
   GenerateConfig generate;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -177,11 +177,11 @@ struct GenerateJob {
   std::vector<Prompt> prompts;
 };
 
-GenerateJob read_job(const GenerateConfig& generate, const std::vector<std::string>& words,
+GenerateJob read_job(const GenerateConfig& generate, const ModelFamily& family, const std::vector<std::string>& words,
                      const LaunchEnvironment& launch) {
   PosixFileSystem files;
   GenerateJob job{.generate = generate, .tokenizer = {}, .config = {}, .ranks = {}, .prompts = {}};
-  PretrainConfig config = named_config(files, generate);
+  PretrainConfig config = named_config(files, generate, family);
   job.tokenizer = tokenizer_of(config.tokenizer);
   limit_vocabulary(generate, *job.tokenizer, config);
   if (!generate.checkpoint.load_hf) require_trained_tokenizer(files, generate, config, *job.tokenizer);
@@ -199,11 +199,10 @@ GenerateJob read_job(const GenerateConfig& generate, const std::vector<std::stri
 }
 
 /// Continues the prompts on one rank, which all ranks do alike. The first prints.
-void continue_prompts(const GenerateJob& job, const ModelFamily& family, const EvaluationRank& rank, std::ostream& out,
-                      std::ostream& err) {
+void continue_prompts(const GenerateJob& job, const EvaluationRank& rank, std::ostream& out, std::ostream& err) {
   PosixFileSystem files;
   const TransformerConfig& network = job.config.transformer;
-  const EvaluatedModel evaluated(files, job.generate.checkpoint, network, family, rank);
+  const EvaluatedModel evaluated(files, job.generate.checkpoint, network, job.config.family, rank);
   std::ostream silent(nullptr);
   ContinuationWriter writer(job.generate, *job.tokenizer, job.prompts, rank.is_first() ? out : silent);
   const GenerateHooks hooks{.on_token = [&](int64_t prompt, TokenId id) { return writer.take(prompt, id); },
@@ -227,12 +226,12 @@ int generate_command(const std::vector<std::string>& args, std::ostream& out, st
     const LaunchEnvironment launch = launch_environment(process_environment());
     std::vector<std::string> words = {"generate"};
     words.insert(words.end(), args.begin(), args.end());
-    run_before_meeting(launch, [&] { job = read_job(parse_generate(args), words, launch); });
+    run_before_meeting(launch, [&] { job = read_job(parse_generate(args), family, words, launch); });
   });
   if (!job) return status;
   return run_on_ranks(job->ranks, err, [&](const OwnRank& own) {
     run_evaluation(job->config, job->ranks, own, err,
-                   [&](const EvaluationRank& rank) { continue_prompts(*job, family, rank, out, err); });
+                   [&](const EvaluationRank& rank) { continue_prompts(*job, rank, out, err); });
   });
 }
 

@@ -46,13 +46,13 @@ int number_of_signal(const std::string& name) {
   throw ConfigError(fmt::format("--exit-signal {}: choose SIGTERM, SIGINT, SIGUSR1 or SIGUSR2", name));
 }
 
-PretrainConfig read_config(const std::vector<std::string>& args, const LaunchEnvironment& launch,
-                           const FurtherMistakes& further) {
+PretrainConfig read_config(const ModelFamily& family, const std::vector<std::string>& args,
+                           const LaunchEnvironment& launch, const FurtherMistakes& further) {
   PosixFileSystem files;
   const auto stored_arguments = [&](const CheckpointConfig& checkpoint) {
     return Checkpointer::stored_arguments(files, checkpoint);
   };
-  return parse_pretrain_gpt(args, launch.size, stored_arguments, RuleSet::kRunnable, further);
+  return parse_pretrain_gpt(args, launch.size, stored_arguments, RuleSet::kRunnable, further, family);
 }
 
 /// Passes progress on and keeps how many iterations are done; -1 before there are any to do.
@@ -130,9 +130,8 @@ ConfigWithFlags command_with_flags(const CommandRanks& ranks, const Tokenizer& t
     std::istringstream more(flags);
     std::copy(std::istream_iterator<std::string>(more), {}, std::back_inserter(words));
     try {
-      PretrainConfig config = read_config(words, ranks.launch, {});
+      PretrainConfig config = read_config(family, words, ranks.launch, {});
       set_vocab_size(config, tokenizer.vocab_size());
-      config.family = family;
       return config;
     } catch (const Error&) {  // what the flags contradict
       return std::nullopt;
@@ -213,14 +212,14 @@ int pretrain_command(const ModelFamily& family, const std::vector<std::string>& 
   std::optional<SignalWatch> watch, interrupt;  // begin before there are other threads
   const int status = run_command(command, err, [&] {
     if (asks_for_help(args)) {
-      show_text(help_text(args), out);
+      show_text(help_text(args, family), out);
       return;
     }
     const LaunchEnvironment launch = launch_environment(process_environment());
     run_before_meeting(launch, [&] {
       std::vector<std::string> words = {command};
       words.insert(words.end(), args.begin(), args.end());
-      config = read_config(args, launch, [&](const PretrainConfig& parsed, Mistakes& mistakes) {
+      config = read_config(family, args, launch, [&](const PretrainConfig& parsed, Mistakes& mistakes) {
         const TrainingConfig& training = parsed.training;
         if (training.exit_signal_handler)
           mistakes.attempt({"--exit-signal"},
@@ -231,7 +230,6 @@ int pretrain_command(const ModelFamily& family, const std::vector<std::string>& 
         check_output_folders(parsed, PosixFileSystem(), launch.rank == 0, mistakes);
         tokenizer = check_data_and_tokenizer(parsed, mistakes);
       });
-      config->family = family;
     });
   });
   if (!config) return status;

@@ -88,7 +88,7 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
                                         .path = "",
                                         .sequence_parallel = config_.parallel.sequence_parallel,
                                         .overlap = tensor_comm_overlap_of(config_)},
-                                       pipeline_layout_of(config_))),
+                                       pipeline_layout_of(config_), config_.family.options)),
       ddp_(ctx_, model_->stage_parameters(), groups_, data_parallel_config_of(config_)),
       optimizer_(ctx_, config_.optimizer, ddp_),
       scheduler_(param_scheduler_config_of(config_)),

@@ -61,6 +61,7 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
       earlier_rejected_step_(environment.files, config_.checkpoint.load ? &*config_.checkpoint.load : nullptr,
                              trainer.groups().world),
       reruns_(rerun_options()),
+      family_batches_(config_.family),
       operations_at_start_(trainer.progress().num_floating_point_operations) {
   if (!config_.logging.log_progress || !config_.checkpoint.save || trainer.groups().world.rank() > 0) return;
   progress_log_.emplace(environment.files, *config_.checkpoint.save, environment.job_id,
@@ -122,9 +123,9 @@ bool TrainingLoop::train_iteration() {
     return false;
   }
   const Clock::time_point begin = Clock::now();
-  const std::span<const MicroBatch<int64_t>> batches = timed(&timers_, "batch-generator", 2, [&] {
+  const MicroBatches batches = timed(&timers_, "batch-generator", 2, [&] {
     const ProfiledRange reading = range("read batch");
-    return train_reader_->read(batch.num_microbatches);
+    return family_batches_.of(train_reader_->read(batch.num_microbatches));
   });
   reporter_.add_data_wait(std::chrono::duration<double>(Clock::now() - begin).count());
   const TrainStepResult result = train_step(batches);
@@ -183,7 +184,7 @@ RerunStateMachine::Options TrainingLoop::rerun_options() {
 }
 
 /// A result that was the same twice leaves a checkpoint of what was before it, from which another host computes it.
-TrainStepResult TrainingLoop::train_step(std::span<const MicroBatch<int64_t>> batches) try {
+TrainStepResult TrainingLoop::train_step(const MicroBatches& batches) try {
   reruns_.begin_step(trainer_.progress().iteration + 1);
   const StepExamination examination{
       .before_update = reruns_.looks_before_update(),
@@ -248,7 +249,7 @@ std::optional<LossSum> TrainingLoop::evaluate(BatchReader& reader, const Dataset
     const auto batches = config_.validation.full_validation ? reader.read_at_most(batch.num_microbatches)
                                                             : reader.read(batch.num_microbatches);
     if (batches.empty()) continue;
-    const LossSum loss = trainer_.evaluate(batches);
+    const LossSum loss = trainer_.evaluate(family_batches_.of(batches));
     std::ranges::transform(total.of_each, loss.of_each, total.of_each.begin(), std::plus<>());
     total.num_tokens += loss.num_tokens;
   }

@@ -5,12 +5,12 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
 #include "megatron/telemetry/progress_log.h"
 #include "megatron/training/checkpoint/checkpointer.h"
+#include "megatron/training/family_batches.h"
 #include "megatron/training/iteration_plan.h"
 #include "megatron/training/microbatch_calculator.h"
 #include "megatron/training/pretrain_environment.h"
@@ -42,7 +42,7 @@ class TrainingLoop {
   using Clock = std::chrono::steady_clock;
   void set_timeout_after_init();
   RerunStateMachine::Options rerun_options();
-  TrainStepResult train_step(std::span<const MicroBatch<int64_t>> batches);
+  TrainStepResult train_step(const MicroBatches& batches);
   void leave_rejected_step();
   void check_replicas();
   bool train_iteration();  // whether it was not one to skip
@@ -91,6 +91,7 @@ class TrainingLoop {
   EarlierRejectedStep earlier_rejected_step_;
   RerunStateMachine reruns_;
   std::unique_ptr<BatchReader> train_reader_;
+  FamilyBatches family_batches_;
   Clock::time_point start_ = Clock::now();
   double operations_at_start_ = 0;
   std::optional<int64_t> num_micro_batches_;

@@ -11,7 +11,7 @@
 namespace megatron::testing {
 namespace {
 
-constexpr int64_t kNumWords = 61, kNumKinds = 3;
+constexpr int64_t kNumWords = 61;
 
 ParameterOptions weight_of(const ModuleContext& context, const std::string& name, int64_t rows) {
   const TransformerConfig& config = context.config;
@@ -25,7 +25,8 @@ ParameterOptions weight_of(const ModuleContext& context, const std::string& name
 /// Embedding, residual layers gelu(W x), and two heads: those of them that are the stage's.
 class ToyStage : public Module {
  public:
-  ToyStage(const ModuleContext& context, const StageLayers& layers) {
+  ToyStage(const ModuleContext& context, const StageLayers& layers, const ToyOptions& options)
+      : num_kinds_(options.num_kinds) {
     const TransformerConfig& config = context.config;
     if (layers.has_embedding)
       register_module(embedding_, std::make_unique<VocabParallelEmbedding>(
@@ -44,7 +45,7 @@ class ToyStage : public Module {
     }
     if (!layers.has_head) return;
     register_parameter(word_head_, context.ctx, weight_of(context, "word_head.weight", kNumWords));
-    register_parameter(kind_head_, context.ctx, weight_of(context, "kind_head.weight", kNumKinds));
+    register_parameter(kind_head_, context.ctx, weight_of(context, "kind_head.weight", num_kinds_));
   }
 
   Chunk segments(const Batches& batches) const {
@@ -76,12 +77,13 @@ class ToyStage : public Module {
       const Tensor losses = lm_head_loss(ctx, hidden, weight, batch.tensor(labels), {.vocab_size = num_classes});
       return masked_sum(ctx, losses, batch.tensor("mask"), batch.tensor("loss_weight"));
     };
-    const Tensor words = loss(*word_head_, "next words", kNumWords), kinds = loss(*kind_head_, "kinds", kNumKinds);
+    const Tensor words = loss(*word_head_, "next words", kNumWords), kinds = loss(*kind_head_, "kinds", num_kinds_);
     Tensor count = batch.tensor("kind loss again");
     launch(ctx, [&](auto& stream) { kernels::accumulate(stream, {.x = kinds.view(), .y = count.view()}); });
     return {{"kind loss", kinds}, {"word loss", words}};
   }
 
+  int64_t num_kinds_;
   std::unique_ptr<VocabParallelEmbedding> embedding_;
   std::vector<std::unique_ptr<Parameter>> layers_;
   std::unique_ptr<Parameter> word_head_, kind_head_;
@@ -89,13 +91,14 @@ class ToyStage : public Module {
 
 class ToyModel : public Model {
  public:
-  ToyModel(const ModuleContext& context, const PipelineLayout& layout)
+  ToyModel(const ModuleContext& context, const PipelineLayout& layout, const ToyOptions& options)
       : config_(context.config), metric_groups_{context.groups.pp, context.groups.dp_cp} {
     stages_.resize(static_cast<size_t>(layout.placement().num_chunks()));
     for (size_t chunk = 0; chunk < stages_.size(); ++chunk)
-      register_module(stages_[chunk],
-                      std::make_unique<ToyStage>(
-                          context, layout.at({.rank = context.groups.pp.rank(), .chunk = static_cast<int>(chunk)})));
+      register_module(
+          stages_[chunk],
+          std::make_unique<ToyStage>(
+              context, layout.at({.rank = context.groups.pp.rank(), .chunk = static_cast<int>(chunk)}), options));
   }
 
   const TransformerConfig& config() const override { return config_; }
@@ -122,6 +125,34 @@ class ToyModel : public Model {
   std::vector<std::unique_ptr<ToyStage>> stages_;
 };
 
+void describe(ToyOptions& options, FieldTable& table) {
+  table.begin_group("Toy", "What a toy tells of each word.");
+  table.add("toy_num_kinds", options.num_kinds, "kinds of words")
+      .at_least(2)
+      .at_most(kNumWords)
+      .gives_weights_meaning();
+}
+
+/// The kind of a word is the remainder of its number.
+OwnedBatch batch_of(const MicroBatch<int64_t>& samples, const ToyOptions& options) {
+  std::vector<int64_t> words, next_words;
+  std::vector<int32_t> kinds;
+  for (const int64_t token : samples.tokens) {
+    words.push_back(token % kNumWords);
+    kinds.push_back(static_cast<int32_t>(words.back() % options.num_kinds));
+  }
+  for (const int64_t label : samples.labels) next_words.push_back(label % kNumWords);
+  return {.num_samples = samples.num_samples,
+          .sequence_length = samples.sequence_length,
+          .num_valid_tokens = samples.num_valid_tokens,
+          .tensors = {{"words", words}, {"next words", next_words}, {"kinds", kinds}, {"mask", samples.loss_mask}},
+          .sequences = {{.name = "words",
+                         .length = samples.sequence_length,
+                         .cuts = {},
+                         .cut_ends = std::vector<int64_t>(static_cast<size_t>(samples.num_samples)),
+                         .position_ids = {}}}};
+}
+
 }  // namespace
 
 OwnedBatch toy_batch(int64_t first_sample, int64_t num_samples, int64_t sequence_length) {
@@ -133,7 +164,7 @@ OwnedBatch toy_batch(int64_t first_sample, int64_t num_samples, int64_t sequence
     for (int64_t i = 0; i < sequence_length; ++i) {
       words.push_back((7 * sample + i) % kNumWords);
       next_words.push_back((7 * sample + i + 1) % kNumWords);
-      kinds.push_back(static_cast<int32_t>((sample + i) % kNumKinds));
+      kinds.push_back(static_cast<int32_t>((sample + i) % ToyOptions{}.num_kinds));
       mask.push_back((sample + 3 * i) % 5 == 0 ? 0.0F : 1.0F);
       batch.num_valid_tokens += mask.back() != 0;
     }
@@ -149,9 +180,14 @@ OwnedBatch toy_batch(int64_t first_sample, int64_t num_samples, int64_t sequence
 ModelFamily toy_family() {
   return {.name = "toy",
           .description = "a toy",
-          .make_model = [](const ModuleContext& context,
-                           const PipelineLayout& layout) { return std::make_unique<ToyModel>(context, layout); },
-          .blank_batch = [](int64_t b, int64_t s) { return toy_batch(0, b, s); }};
+          .make_model =
+              [](const ModuleContext& context, const PipelineLayout& layout, const FamilyOptions& options) {
+                return std::make_unique<ToyModel>(context, layout, options.as<ToyOptions>());
+              },
+          .blank_batch = [](int64_t b, int64_t s, const FamilyOptions&) { return toy_batch(0, b, s); },
+          .make_batch = [](const MicroBatch<int64_t>& samples,
+                           const FamilyOptions& options) { return batch_of(samples, options.as<ToyOptions>()); },
+          .options = FamilyOptions(ToyOptions{}, describe)};
 }
 
 }  // namespace megatron::testing

@@ -31,7 +31,7 @@ TEST(MicroBatches, ReferToTheElementsOfAVectorInOrderAndToPartsOfIt) {
 }
 
 TEST(MicroBatches, RepeatedAreOneBatchThatNobodyCopies) {
-  const OwnedBatch batch = gpt_family().blank_batch(3, 7);
+  const OwnedBatch batch = gpt_family().blank_batch(3, 7, {});
   const int64_t* tokens = std::get<std::vector<int64_t>>(batch.tensors.at(0).values).data();
   const MicroBatches batches = MicroBatches::repeated(batch, 1000);
   ASSERT_EQ(batches.size(), 1000);
@@ -46,7 +46,7 @@ std::vector<int64_t> all_tokens_of(const HostBatch& batch) {
 }
 
 TEST(ContextBatches, HoldBothChunksOfEachSampleAndTheirValidTokens) {
-  std::vector<OwnedBatch> whole{gpt_family().blank_batch(2, 8)};
+  std::vector<OwnedBatch> whole{gpt_family().blank_batch(2, 8, {})};
   auto& tokens = std::get<std::vector<int64_t>>(whole[0].tensors[0].values);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int64_t>(i);
   auto& mask = std::get<std::vector<float>>(whole[0].tensors[2].values);
@@ -61,7 +61,7 @@ TEST(ContextBatches, HoldBothChunksOfEachSampleAndTheirValidTokens) {
 }
 
 TEST(ContextBatches, OfOneRankAreThoseThatWereGiven) {
-  const std::vector<OwnedBatch> whole{gpt_family().blank_batch(1, 7)};
+  const std::vector<OwnedBatch> whole{gpt_family().blank_batch(1, 7, {})};
   const ContextBatches own(MicroBatches(whole), {});
   EXPECT_EQ(tokens_of(own.own()[0]), tokens_of(MicroBatches(whole)[0]));
   EXPECT_THROW(ContextBatches(MicroBatches(whole), {.rank = 0, .size = 2}), ShapeError);

@@ -6,7 +6,7 @@ namespace megatron {
 namespace {
 
 /// A batch of samples that are one document each, of token 0 alone.
-OwnedBatch blank_gpt_batch(int64_t num_samples, int64_t sequence_length) {
+OwnedBatch blank_gpt_batch(int64_t num_samples, int64_t sequence_length, const FamilyOptions&) {
   const auto num_tokens = static_cast<size_t>(num_samples * sequence_length);
   const std::vector<int64_t> zeros(num_tokens);
   return {.num_samples = num_samples,
@@ -33,10 +33,9 @@ ModelFamily gpt_family() {
 ModelFamily gpt_family(const LayerSpec& layer_spec) {
   return {.name = "gpt",
           .description = "a GPT",
-          .make_model =
-              [layer_spec](const ModuleContext& context, const PipelineLayout& layout) {
-                return std::make_unique<GptModel>(context, layout, layer_spec);
-              },
+          .make_model = [layer_spec](
+                            const ModuleContext& context, const PipelineLayout& layout,
+                            const FamilyOptions&) { return std::make_unique<GptModel>(context, layout, layer_spec); },
           .blank_batch = blank_gpt_batch};
 }
 

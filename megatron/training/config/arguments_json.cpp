@@ -101,8 +101,8 @@ std::string arguments_to_json(const PretrainConfig& config) {
   return json.dump(2);
 }
 
-PretrainConfig arguments_from_json(const std::string& text) {
-  PretrainConfig config;
+PretrainConfig arguments_from_json(const std::string& text, const ModelFamily& family) {
+  PretrainConfig config = default_config(family);
   FieldTable table = describe(config);
   const Json stored = parse_object(text);
   require_known_model(stored);
@@ -139,7 +139,7 @@ void take_hugging_face_arguments(FieldTable& table, PretrainConfig& config, cons
 std::vector<std::string> other_meanings(const PretrainConfig& config, const std::string& text) {
   PretrainConfig stored, own = config;
   try {
-    stored = arguments_from_json(text);
+    stored = arguments_from_json(text, config.family);
   } catch (const ConfigError&) {
     return {};
   }

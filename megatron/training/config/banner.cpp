@@ -31,7 +31,7 @@ std::string as_given(const Field& field, const FieldValue& value) {
 // Those that share a reason in one sentence.
 std::vector<std::string> flags_without_effect(const PretrainConfig& config) {
   PretrainConfig given = config;
-  PretrainConfig defaults;
+  PretrainConfig defaults = default_config(config.family);
   FieldTable default_table = describe(defaults);
   std::vector<std::pair<std::string, std::vector<std::string>>> flags_by_reason;
   describe(given).for_each([&](const Field& field) {
@@ -99,7 +99,7 @@ std::map<std::string, std::string> arguments_texts(const PretrainConfig& config)
 
 std::string arguments_block(const PretrainConfig& config) {
   std::vector<std::string> lines;
-  const std::map<std::string, std::string> defaults = arguments_texts({});
+  const std::map<std::string, std::string> defaults = arguments_texts(default_config(config.family));
   size_t num_defaults = 0;
   for (const auto& [name, value] : arguments_texts(config)) {
     if (!config.logging.print_config && !config.given.contains(name) && value == defaults.at(name)) {

@@ -1,4 +1,4 @@
-// What this version can run: the limits that the fields have.
+// Rejects what this version cannot run, by the limits that the fields have.
 #include "megatron/base/word_list.h"
 #include "megatron/training/config/fields.h"
 
@@ -13,7 +13,7 @@ std::string given_as(const Field& field) {
 }  // namespace
 
 void require_runnable(const PretrainConfig& config) {
-  PretrainConfig copy = config, defaults;
+  PretrainConfig copy = config, defaults = default_config(config.family);
   FieldTable default_table = describe(defaults);
   std::vector<std::string> exceeded;
   describe(copy).for_each([&](const Field& field) {

@@ -31,10 +31,11 @@ std::string differences_of(const Field& field) {
   return text;
 }
 
+/// The introduction to the command of a family, which it names twice.
 constexpr std::string_view kIntroduction =
-    "usage: megatron pretrain_gpt FLAGS\n\n"
-    "Trains a GPT model. Flags, defaults and rules are Megatron-LM's. A first run, on made-up data:\n\n"
-    "  megatron pretrain_gpt --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 \\\n"
+    "usage: megatron pretrain_{0} FLAGS\n\n"
+    "Trains {1}. Flags, defaults and rules are Megatron-LM's. A first run, on made-up data:\n\n"
+    "  megatron pretrain_{0} --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 \\\n"
     "    --max-position-embeddings 64 --micro-batch-size 4 --train-iters 20 --lr 1e-3 --log-interval 1 \\\n"
     "    --mock-data --tokenizer-type NullTokenizer --vocab-size 256\n\n";
 
@@ -46,11 +47,11 @@ std::string text_of_refused(const std::string& flag) {
 
 }  // namespace
 
-std::string help_text(const std::vector<std::string>& args) {
-  PretrainConfig defaults;
+std::string help_text(const std::vector<std::string>& args, const ModelFamily& family) {
+  PretrainConfig defaults = default_config(family);
   const FieldTable table = describe(defaults);
-  return help_text({.command = "megatron pretrain_gpt",
-                    .introduction = std::string(kIntroduction),
+  return help_text({.command = "megatron pretrain_" + family.name,
+                    .introduction = fmt::format(kIntroduction, family.name, family.description),
                     .table = table,
                     .more_about_field = differences_of,
                     .more_about_word = unsupported_flags_help,

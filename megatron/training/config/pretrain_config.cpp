@@ -36,10 +36,17 @@ void check_runnable(const PretrainConfig& config, Mistakes& mistakes) {
 
 }  // namespace
 
+PretrainConfig default_config(const ModelFamily& family) {
+  PretrainConfig config;
+  config.family = family;
+  config.family.options = family.options.with_defaults();
+  return config;
+}
+
 PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int world_size,
                                   const StoredArguments& stored_arguments, RuleSet rules,
-                                  const FurtherMistakes& further) {
-  PretrainConfig config;
+                                  const FurtherMistakes& further, const ModelFamily& family) {
+  PretrainConfig config = default_config(family);
   Mistakes mistakes;
   FieldTable table = describe(config);
   config.given = parse_flags(table, args, {.refused = refused_flags()}, mistakes);

@@ -46,9 +46,12 @@ struct PretrainConfig {
   FaultConfig faults;
   LaunchConfig launch;
   NoEffectConfig no_effect;
-  ModelFamily family = gpt_family();  ///< or one that a program brings (docs/add_a_model.md)
+  ModelFamily family = gpt_family();  ///< or one that a program brings (docs/add_a_model.md), with its own settings
   GivenFields given;                  ///< names of what the command line has set
 };
+
+/// The values of a command line of `megatron pretrain_NAME` without flags.
+PretrainConfig default_config(const ModelFamily& family);
 
 /// Gives the arguments (JSON text) of the checkpoint that --load or --pretrained-checkpoint names, or of the model that
 /// --load-hf names; asked only with --use-checkpoint-args or --load-hf.
@@ -65,15 +68,16 @@ enum class RuleSet { kMegatron, kRunnable };
 /// Parses, fills in what follows from what was given, and checks every rule.
 /// @param args        words after the command's name
 /// @param world_size  ranks that a launcher has started; 1 if none has: then --nproc-per-node says how many there are
+/// @param family      whose own flags are known too
 /// @throw ConfigError with all mistakes: each with the rule, the values and the remedy.
 /// @throw NotSupported for valid settings that are not supported yet (kRunnable).
 PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int world_size,
                                   const StoredArguments& stored_arguments = {}, RuleSet rules = RuleSet::kRunnable,
-                                  const FurtherMistakes& further = {});
+                                  const FurtherMistakes& further = {}, const ModelFamily& family = gpt_family());
 
 /// The help that the arguments ask for, as for any command (base/command_help.h). It includes rejected flags, and the
 /// help on one flag includes the differences from Megatron-LM.
-std::string help_text(const std::vector<std::string>& args);
+std::string help_text(const std::vector<std::string>& args, const ModelFamily& family = gpt_family());
 /// All arguments by name, as Python writes their values.
 std::map<std::string, std::string> arguments_texts(const PretrainConfig& config);
 /// Megatron's start banner: one line per argument, sorted; without --print-config those that differ from the defaults.
@@ -85,7 +89,7 @@ std::string notes_block(const PretrainConfig& config);
 std::string arguments_to_json(const PretrainConfig& config);
 /// The inverse; `transformer` is complete too. Names that this version does not know are left out.
 /// @throw ConfigError for values that do not fit, or if they do not make a model.
-PretrainConfig arguments_from_json(const std::string& json);
+PretrainConfig arguments_from_json(const std::string& json, const ModelFamily& family = gpt_family());
 
 /// Rejects valid configurations that this version cannot run, by Field::not_yet and Field::limits.
 /// @throw NotSupported with all reasons.

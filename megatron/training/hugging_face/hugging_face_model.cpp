@@ -131,7 +131,7 @@ WeightMap weight_map_of(const Family& family, const PretrainConfig& config) {
   const Context ctx{.device = device, .step = step.get(), .key = {}};
   const ProcessGroupCollection groups = ProcessGroupCollection::single();
   const auto model = config.family.make_model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""},
-                                              whole_layout(config.transformer));
+                                              whole_layout(config.transformer), config.family.options);
   return {family, *model};
 }
 

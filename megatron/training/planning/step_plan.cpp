@@ -20,7 +20,8 @@ void take_steps(Trainer& trainer) {
   const PretrainConfig& config = trainer.config();
   const int64_t sequence_length = config.model.seq_length.value();
   const int64_t number = microbatch_calculator_of(config).at(std::numeric_limits<int64_t>::max()).num_microbatches;
-  const auto batch = config.family.blank_batch(config.training.micro_batch_size.value(), sequence_length);
+  const auto batch =
+      config.family.blank_batch(config.training.micro_batch_size.value(), sequence_length, config.family.options);
   for (int step = 0; step < 2; ++step) trainer.train_step(MicroBatches::repeated(batch, number));
   if (config.transformer.moe && config.transformer.moe->expert_rank_capacity_factor) {
     trainer.model().set_bounded(false);
@@ -29,7 +30,8 @@ void take_steps(Trainer& trainer) {
   }
   if (!config.validation.evaluates()) return;
   const int64_t num_evaluated = eval_microbatch_calculator_of(config).at(0).num_microbatches;
-  const auto evaluated = config.family.blank_batch(config.validation.eval_micro_batch_size.value(), sequence_length);
+  const auto evaluated = config.family.blank_batch(config.validation.eval_micro_batch_size.value(), sequence_length,
+                                                   config.family.options);
   trainer.evaluate(MicroBatches::repeated(evaluated, num_evaluated));
 }
 

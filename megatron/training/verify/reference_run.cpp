@@ -5,6 +5,7 @@
 
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/core/copy.h"
+#include "megatron/training/family_batches.h"
 
 namespace megatron {
 namespace {
@@ -78,8 +79,9 @@ void ReferenceRun::keep_run(const PretrainConfig& config) {
   Trainer trainer(config, {.num_threads = threads_per_rank(1)});
   for (const Parameter* parameter : trainer.model().parameters()) names_.push_back(parameter->name());
   keep_weights(trainer);
+  FamilyBatches batches(config.family);
   for (const GlobalBatch& batch : batches_) {
-    const TrainStepResult result = trainer.train_step(batch);
+    const TrainStepResult result = trainer.train_step(batches.of(batch));
     ReferenceStep& step = steps_.back();
     step.loss.value = result.loss.mean();
     step.grad_norm.value = result.optimizer.grad_norm;
@@ -118,10 +120,11 @@ void ReferenceRun::measure_run(const PretrainConfig& config, RandomKey key) {
     for (const Parameter* parameter : trainer.model().parameters())
       measure(trainer.device(), parameter->value(), step.weights.at(parameter->name()));
   };
+  FamilyBatches batches(config.family);
   for (size_t i = 0; i < batches_.size(); ++i) {
     ReferenceStep& step = steps_[i];
     measure_weights(step);
-    const TrainStepResult result = trainer.train_step(batches_[i]);
+    const TrainStepResult result = trainer.train_step(batches.of(batches_[i]));
     measure(result.loss.mean(), step.loss);
     measure(result.optimizer.grad_norm, step.grad_norm);
     for (Parameter* parameter : trainer.model().parameters())

@@ -8,6 +8,7 @@
 
 #include "megatron/autograd/shard_elements.h"
 #include "megatron/training/config/layouts.h"
+#include "megatron/training/family_batches.h"
 
 namespace megatron {
 namespace {
@@ -31,7 +32,8 @@ double distance(double actual, double expected) {
 /// One rank's comparison of its run with the reference.
 class RankComparison {
  public:
-  RankComparison(const ReferenceRun& reference, Trainer& trainer) : reference_(reference), trainer_(trainer) {}
+  RankComparison(const ReferenceRun& reference, Trainer& trainer)
+      : reference_(reference), trainer_(trainer), batches_(trainer.config().family) {}
 
   void run(const VerifyHooks& hooks) {
     const ProcessGroup& replicas = trainer_.groups().dp;
@@ -42,7 +44,7 @@ class RankComparison {
       for (size_t i = static_cast<size_t>(replicas.rank()); i < reference_.batch(step).size();
            i += static_cast<size_t>(replicas.size()))
         own.push_back(reference_.batch(step)[i]);
-      const TrainStepResult result = trainer_.train_step(own);
+      const TrainStepResult result = trainer_.train_step(batches_.of(own));
       const ReferenceStep& expected = reference_.step(step);
       compare_number(Compared::kLoss, step, result.loss.mean(), expected.loss);
       compare_gradients(step);
@@ -116,6 +118,7 @@ class RankComparison {
 
   const ReferenceRun& reference_;
   Trainer& trainer_;
+  FamilyBatches batches_;
   std::vector<LayoutDifference> differences_;
   Coverage weights_, gradients_;
 };
