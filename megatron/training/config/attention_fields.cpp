@@ -88,7 +88,7 @@ void describe_core(FieldTable& table, PretrainConfig& config) {
   table.add("qk_l2_norm", net.qk_l2_norm, "normalise each head's queries and keys, without weights")
       .gives_weights_meaning()
       .differs({.megatron = "takes --qk-l2-norm alone",
-                .ours = "refused: one norm at a time",
+                .ours = "rejected: one norm at a time",
                 .topic = "--qk-layernorm --qk-l2-norm"});
   table
       .add("qk_layernorm_across_heads", net.qk_layernorm_across_heads,

@@ -103,7 +103,7 @@ void describe_conversations(FieldTable& table, PretrainConfig& config) {
   table
       .add("sft", config.data.sft,
            "train on conversations: --data-path and its kin name JSON Lines files instead of .bin/.idx pairs")
-      .differs({.megatron = "refuses several files without weights, and averages micro-batch means of the evaluation",
+      .differs({.megatron = "rejects several files without weights, and averages micro-batch means of the evaluation",
                 .ours = "a file without a weight counts with its lines; evaluation is the mean over trained tokens",
                 .in_force = is_fine_tuned})
       .such_as("--data-path chats.jsonl --sft --tokenizer-type HuggingFaceTokenizer --tokenizer-model model");

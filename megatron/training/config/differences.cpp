@@ -31,8 +31,8 @@ constexpr auto kGeneral = std::to_array<GeneralDifference>({
      "the same, but makes no folder directly below /: such a path is mistyped or its disk is not mounted", never},
     {"data", "fails late without a source", "one source is required", never},
     {"a number such as -1e-5", "reads it as a flag", "reads it as a number", never},
-    {"nan and inf", "accepts them as numbers", "refused", never},
-    {"an empty text such as --save \"\"", "accepts it", "refused", never},
+    {"nan and inf", "accepts them as numbers", "rejected", never},
+    {"an empty text such as --save \"\"", "accepts it", "rejected", never},
     {"CUDA_DEVICE_MAX_CONNECTIONS", "must be 1 on some devices",
      "no environment variable is needed; ranks on GPUs raise a value below the number of their streams to 32", never},
     {"batch-size, learning-rate and other mistakes", "stops at the first",
@@ -45,7 +45,7 @@ constexpr auto kGeneral = std::to_array<GeneralDifference>({
     {"loading the learning-rate schedule", "stops at the first value that differs, with some already taken over",
      "lists all that differ and changes nothing", never},
     {"validation samples that a resumed run lacks, with other --eval-iters or --eval-interval",
-     "fails at start, or at the end of the data", "refused before the first step, naming the set", never},
+     "fails at start, or at the end of the data", "rejected before the first step, naming the set", never},
 });
 
 }  // namespace

@@ -88,9 +88,10 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
            "what the file of --log-jsonl holds (megatron.cpp only)")
       .differs_between_hosts();
   table
-      .add("timing_log_level", logging.timing_log_level,
-           "0: set-up, evaluations and checkpoints; 1: also forward and backward, exchange of gradients, optimizer and "
-           "its parts; 2: also batches, each forward, backward, send and receive")
+      .add(
+          "timing_log_level", logging.timing_log_level,
+          "0: set-up, evaluations and checkpoints; 1: also forward and backward, reduction of gradients, optimizer and "
+          "its parts; 2: also batches, each forward, backward, send and receive")
       .at_least(0)
       .at_most(2)
       .differs({.megatron = "clipping, unscaling with the search for infinities and the count of zeros are timed "

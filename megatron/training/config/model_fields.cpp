@@ -124,7 +124,7 @@ void describe_feed_forward(FieldTable& table, PretrainConfig& config) {
   table.add("quick_geglu", model.quick_geglu, "gate * sigmoid(1.702 gate) * up")
       .gives_weights_meaning()
       .differs({.megatron = "takes the second",
-                .ours = "refused: one activation at a time",
+                .ours = "rejected: one activation at a time",
                 .topic = "--quick-geglu --squared-relu"});
   table.add("squared_relu", model.squared_relu, "max(x, 0)^2")
       .gives_weights_meaning()

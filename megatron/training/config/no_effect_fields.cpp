@@ -9,7 +9,7 @@ constexpr const char* kOneKernel = "there is one implementation per device, chos
 constexpr const char* kSoftmax = "scores and softmax are always in fp32 or better, so that nothing overflows";
 constexpr const char* kNoCollector = "there is no garbage collector";
 constexpr const char* kStateless = "random numbers depend on seed, name and index alone, not on a device's generator";
-constexpr const char* kBackend = "the means of exchange follows from the device and the launcher";
+constexpr const char* kBackend = "the backend of collectives follows from the device and the launcher";
 constexpr const char* kIndices =
     "indices are opened and checked on all ranks at once, in seconds for thousands of files, and what is missing is "
     "built";
@@ -77,7 +77,7 @@ void describe_computation(FieldTable& table, PretrainConfig& config) {
           "there is one implementation per device, chosen when the program starts; with local, checkpoints "
           "hold Adam's steps as torch's AdamW reads them");
   table.add("disable_bf16_reduced_precision_matmul", none.disable_bf16_reduced_precision_matmul, "")
-      .without_effect("products of bf16 are always summed in fp32");
+      .without_effect("matmuls of bf16 are always summed in fp32");
   table.add("use_cpu_initialization", none.use_cpu_initialization, "").without_effect(kStateless);
   table.add("te_rng_tracker", none.te_rng_tracker, "").without_effect(kStateless);
   table.add("no_load_rng", none.no_load_rng, "").without_effect(kStateless);

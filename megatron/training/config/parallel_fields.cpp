@@ -26,7 +26,7 @@ void describe_sizes(FieldTable& table, PretrainConfig& config) {
       .at_most(kMostRanks)
       .cannot_run_where(
           [&config] { return config.parallel.context_parallel_size > 1 && config.cuda_graph.records(); },
-          "--context-parallel-size with --cuda-graph-impl: what ranks exchange of their sequences is not recorded yet. "
+          "--context-parallel-size with --cuda-graph-impl: what ranks send of their sequences is not recorded yet. "
           "Leave out --cuda-graph-impl")
       .differs({.megatron = "drops other attention probabilities on each number of ranks",
                 .ours = "drops the same ones on any number of ranks: the loss depends on it by rounding alone",
@@ -98,7 +98,9 @@ void describe_sizes(FieldTable& table, PretrainConfig& config) {
            "number ranks of a pipeline before those of data parallelism")
       .needs("--pipeline-model-parallel-size above 1", [&config] { return config.parallel.has_stages(); })
       .such_as("--pipeline-model-parallel-size 2 --use-tp-pp-dp-mapping");
-  table.add("distributed_timeout_minutes", parallel.distributed_timeout_minutes, "before an exchange counts as failed")
+  table
+      .add("distributed_timeout_minutes", parallel.distributed_timeout_minutes,
+           "before a collective or a send counts as failed")
       .in("minutes")
       .at_least(1)
       .needs("more than one rank", [&config] { return config.parallel.world_size > 1; });
@@ -126,16 +128,16 @@ void describe_tensor_overlap(FieldTable& table, PretrainConfig& config) {
       .add("tp_comm_overlap", parallel.tp_comm_overlap,
            "multiply rows in parts that come and go meanwhile; needs --sequence-parallel")
       .differs({.megatron = "needs Transformer Engine, MPI or another way to meet for its buffers, and settings for "
-                            "each product (--tp-comm-overlap-cfg)",
+                            "each matmul (--tp-comm-overlap-cfg)",
                 .ours = "needs neither, and runs on any device: collectives of the ordinary group in parts "
                         "(--tp-comm-overlap-ag-splits, -rs-splits)",
                 .in_force = [&config] { return config.parallel.tp_comm_overlap; }})
       .such_as("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap");
-  table.add("tp_comm_overlap_ag", parallel.tp_comm_overlap_ag, "gather rows before a product, not while it runs")
+  table.add("tp_comm_overlap_ag", parallel.tp_comm_overlap_ag, "gather rows before a matmul, not while it runs")
       .turned_off_by({"--no-tp-comm-overlap-ag", "--disable-tp-comm-overlap-ag"})
       .needs("--tp-comm-overlap", [&config] { return config.parallel.tp_comm_overlap; })
       .such_as("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap --no-tp-comm-overlap-ag");
-  table.add("tp_comm_overlap_rs", parallel.tp_comm_overlap_rs, "scatter rows after a product, not while it runs")
+  table.add("tp_comm_overlap_rs", parallel.tp_comm_overlap_rs, "scatter rows after a matmul, not while it runs")
       .turned_off_by({"--no-tp-comm-overlap-rs", "--disable-tp-comm-overlap-rs"})
       .needs("--tp-comm-overlap", [&config] { return config.parallel.tp_comm_overlap; })
       .such_as("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap --no-tp-comm-overlap-rs");
@@ -192,14 +194,14 @@ void describe_pipeline(FieldTable& table, PretrainConfig& config) {
       .at_least(1)
       .at_most(kMostRanks)
       .differs({.megatron = "does not check it against --num-layers, and builds fewer layers",
-                .ours = "refused if the layers do not divide"})
+                .ours = "rejected if the layers do not divide"})
       .known_as("vp vpp vpp-size virtual-stages num-virtual-stages virtual-pipeline virtual-pipeline-size")
       .such_as("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 16");
   table
       .add("decoder_first_pipeline_num_layers", parallel.decoder_first_pipeline_num_layers, "layers of the first stage")
       .at_least(1)
       .differs({.megatron = "accepts some numbers, such as 2 and 1 of 4 layers, and builds the first's alone",
-                .ours = "refused: they name two ranks, but there is one",
+                .ours = "rejected: they name two ranks, but there is one",
                 .topic = "--decoder-first-pipeline-num-layers --decoder-last-pipeline-num-layers with one stage"})
       .such_as("--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 1");
   table.add("decoder_last_pipeline_num_layers", parallel.decoder_last_pipeline_num_layers, "layers of the last stage")
@@ -233,15 +235,16 @@ void describe_pipeline(FieldTable& table, PretrainConfig& config) {
           "--microbatch-group-size-per-virtual-pipeline-stage 4");
   table
       .add("overlap_p2p_comm", parallel.overlap_p2p_comm,
-           "no overlap of sends with work; refused where there are virtual stages, whose sends always overlap")
+           "no overlap of sends with work; rejected where there are virtual stages, whose sends always overlap")
       .turned_off_by({"--no-overlap-p2p-communication"})
       .needs("interleaved pipeline stages", [&config] { return config.parallel.is_interleaved(); })
       .cannot_run_where([&config] { return config.parallel.is_interleaved() && !config.parallel.overlap_p2p_comm; },
                         "--no-overlap-p2p-communication with virtual stages: sends always overlap with work. Leave out "
                         "--no-overlap-p2p-communication")
-      .differs({.megatron = "move exchanges of virtual stages in time",
-                .ours = "refused where there are virtual stages: sends always overlap with work, and all stages gather "
-                        "weights right after the step",
+      .differs({.megatron = "move sends of virtual stages in time",
+                .ours =
+                    "rejected where there are virtual stages: sends always overlap with work, and all stages gather "
+                    "weights right after the step",
                 .topic = "--no-overlap-p2p-communication, --no-align-param-gather"})
       .such_as(
           "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 --no-overlap-p2p-communication");
@@ -286,9 +289,10 @@ void describe_data_parallel(FieldTable& table, PretrainConfig& config) {
   table.add_on("align_grad_reduce", parallel.align_grad_reduce, "")
       .without_effect("always so: a sum starts when its gradients are complete, on each stage");
   table
-      .add("align_param_gather", parallel.align_param_gather,
-           "start weight gathers apart on pipeline stages; refused where there are virtual stages: all start after the "
-           "step")
+      .add(
+          "align_param_gather", parallel.align_param_gather,
+          "start weight gathers apart on pipeline stages; rejected where there are virtual stages: all start after the "
+          "step")
       .turned_off_by({"--no-align-param-gather"})
       .needs("--overlap-param-gather and interleaved pipeline stages",
              [&config] { return config.optimizer.overlap_param_gather && config.parallel.is_interleaved(); })
@@ -319,7 +323,7 @@ void describe_data_parallel(FieldTable& table, PretrainConfig& config) {
       .such_as("--use-distributed-optimizer --ddp-pad-buckets-for-high-nccl-busbw");
   table
       .add("ddp_average_in_collective", parallel.ddp_average_in_collective,
-           "let the exchange average, instead of scaling before it")
+           "let the collective average, instead of scaling before it")
       .needs("--no-calculate-per-token-loss and more than one data-parallel rank",
              [&config] { return config.parallel.has_replicas() && !config.training.calculate_per_token_loss; })
       .such_as("--no-calculate-per-token-loss --ddp-average-in-collective");

@@ -20,7 +20,7 @@ void describe_profiling(FieldTable& table, PretrainConfig& config) {
       .at_least(0)
       .needs("--profile", [&config] { return config.profiling.profile; })
       .differs({.megatron = "accepts steps and ranks that never come",
-                .ours = "refused where nothing would be recorded",
+                .ours = "rejected where nothing would be recorded",
                 .topic = "--profile-step-start, --profile-step-end, --profile-ranks"})
       .such_as("--profile --profile-step-start 5 --profile-step-end 8");
   table.add("profile_step_end", profiling.profile_step_end, "the last step that is recorded")

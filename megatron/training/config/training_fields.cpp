@@ -38,7 +38,7 @@ void describe_batches(FieldTable& table, PretrainConfig& config) {
           "instead of --global-batch-size: TOKENS:BATCH entries, such as '0:768 250B:1536'; K, M, B, T are 1e3 to 1e12")
       .differs(
           {.megatron = "fails in the middle of the run at a batch that does not divide, or that is smaller than before",
-           .ours = "refused at start"})
+           .ours = "rejected at start"})
       .differs({.megatron = "counts --micro-batch-size times data-parallel size samples for an iteration of the "
                             "learning rate's schedule, which may so end early",
                 .ours = "the same, and the banner says at which iteration it ends",
@@ -148,7 +148,7 @@ void describe_number_formats(FieldTable& table, PretrainConfig& config) {
                 .ours = "has no effect: gradients are summed in fp32 anyway, except with --grad-reduce-in-bf16 and "
                         "--main-grads-dtype bf16, which exclude it",
                 .in_force = [&config] { return config.given.contains("accumulate_allreduce_grads_in_fp32"); }});
-  table.add("grad_reduce_in_bf16", precision.grad_reduce_in_bf16, "sum and exchange gradients in bfloat16")
+  table.add("grad_reduce_in_bf16", precision.grad_reduce_in_bf16, "reduce gradients in bfloat16")
       .needs("--bf16", [&config] { return config.precision.bf16; })
       .such_as("--bf16 --grad-reduce-in-bf16");
   table.add("fp16_lm_cross_entropy", precision.fp16_lm_cross_entropy, "logits and loss in float16; needs --fp16")
@@ -196,7 +196,7 @@ void describe_validation(FieldTable& table, PretrainConfig& config) {
       .at_least(1);
   table.add("full_validation", validation.full_validation, "evaluate on the whole validation set")
       .differs({.megatron = "evaluates 100,000 made-up documents",
-                .ours = "refused: made-up data have no size",
+                .ours = "rejected: made-up data have no size",
                 .topic = "--full-validation --mock-data"})
       .such_as("--data-path data --full-validation");
   table.add("multiple_validation_sets", validation.multiple_validation_sets, "report each validation set apart")
@@ -228,7 +228,7 @@ void describe_cuda_graph(FieldTable& table, PretrainConfig& config) {
           "full_iteration: record forward and backward of all micro-batches of a step once, and launch them by one "
           "call; the optimizer is launched apart. Not with pipelines, documents that --reset-attention-mask or "
           "--reset-position-ids tell apart, --timing-log-level 2, --nvtx-ranges without --profile, nor --profile-ranks "
-          "of several. Steps of --profile run op by op. For --distributed-timeout-* a launch is one exchange, which "
+          "of several. Steps of --profile run op by op. For --distributed-timeout-* a launch is one collective, which "
           "takes as long as the step")
       .later({"local", "transformer_engine"})
       .needs("more steps than --cuda-graph-warmup-steps", outlasts_warm_up)
@@ -313,7 +313,7 @@ void describe_launch(FieldTable& table, PretrainConfig& config) {
       .known_as("gpu cuda cpu use-cuda use-cpu", "its value is cpu or cuda");
   table
       .add("matmul_choices", launch.matmul_choices,
-           "file of algorithms for matrix products on the GPU that 'megatron bench gemm --tune' has measured; 'none': "
+           "file of algorithms for matmuls on the GPU that 'megatron bench gemm --tune' has measured; 'none': "
            "the library's own choice")
       .by_default("benchmarks/tuned/GPU.json near the program, where it is");
 }

@@ -51,7 +51,7 @@ TEST(Help, OfAFlagTellsAllAboutIt) {
   EXPECT_THAT(help_text({"--help=tp"}), HasSubstr("did you mean --tensor-model-parallel-size?"));
   EXPECT_THAT(help_text({"--help=cp"}), HasSubstr("did you mean --context-parallel-size?"));
   EXPECT_THAT(help_text({"--help=rotary-base"}), HasSubstr("has an effect only with: --position-embedding-type rope"));
-  EXPECT_THAT(help_text({"--help=qk-layernorm"}), HasSubstr("here: refused: one norm at a time")) << "of two flags";
+  EXPECT_THAT(help_text({"--help=qk-layernorm"}), HasSubstr("here: rejected: one norm at a time")) << "of two flags";
 }
 
 TEST(Help, ListsRejectedFlagsWithTheirReasons) {

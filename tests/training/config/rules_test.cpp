@@ -157,7 +157,7 @@ TEST(Rules, RefuseContradictionsWithTheReason) {
        "--pipeline-schedule zb-h1 exclude each other",
        4},
       {{"--tp-comm-overlap-cfg", "ub.yaml"}, "give --tp-comm-overlap-ag-splits"},
-      {{"--no-tp-comm-bulk-wgrad"}, "always overlaps with a product"},
+      {{"--no-tp-comm-bulk-wgrad"}, "always overlaps with a matmul"},
       {{"--use-checkpoint-args"}, "--use-checkpoint-args needs --load"},
       {{"--ckpt-step", "3"}, "--ckpt-step needs --load"},
       {{"--log-progress"}, "--log-progress needs --save"},
