@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// Of one rank.
+/// Each rank has one.
 class FamilyBatches {
  public:
   explicit FamilyBatches(ModelFamily family) : family_(std::move(family)) {}

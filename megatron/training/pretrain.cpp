@@ -22,11 +22,11 @@
 #include "megatron/training/planning/theoretical_memory.h"
 #include "megatron/training/rejected_steps.h"
 #include "megatron/training/startup/checkpoint_locks.h"
+#include "megatron/training/startup/config_consistency.h"
+#include "megatron/training/startup/data_consistency.h"
 #include "megatron/training/startup/evaluation_samples.h"
 #include "megatron/training/startup/matmul_choices_file.h"
 #include "megatron/training/startup/output_paths.h"
-#include "megatron/training/startup/same_inputs.h"
-#include "megatron/training/startup/same_settings.h"
 #include "megatron/training/training_loop.h"
 #include "megatron/training/vocab.h"
 
@@ -306,7 +306,7 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   environment.progress.info(device.text);
   if (!device.warning.empty()) environment.progress.warning(device.warning);
   // The first thing that ranks do together: on GPUs they connect for it, which takes seconds.
-  if (environment.world) require_same_settings(config, environment.files, *environment.world);
+  if (environment.world) require_same_config(config, environment.files, *environment.world);
 
   const MessageLog log{.on_info = {},
                        .on_warning = [&](const std::string& text) { environment.progress.warning(text); }};

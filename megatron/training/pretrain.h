@@ -9,7 +9,7 @@ class Tokenizer;
 
 /// Trains, evaluates and saves as `config` says, on as many ranks as it says: threads of this process, which
 /// share the data sets, or environment.world, where rank 0 builds the index caches before the others read them. Returns
-/// when training is over or an exit condition holds. Ranks of a world need the same `config`: require_same_settings().
+/// when training is over or an exit condition holds. Ranks of a world need the same `config`: require_same_config().
 /// @param tokenizer  of the flags: tokenizer_of().
 /// With --save it holds the SaveLocks of all folders of checkpoints from before the first file that it writes to its
 /// return.

@@ -132,7 +132,7 @@ bool TrainingLoop::train_iteration() {
   recent_speed_.add(batch.running_batch_size, std::chrono::duration<double>(Clock::now() - begin).count());
   if (const std::string text = recent_speed_.drop_exceeded_ceiling(environment_.files); !text.empty())
     reporter_.warning(text);
-  if (trainer_.graph().num_launches() == 1 && !std::exchange(has_told_of_graph_, true))
+  if (trainer_.graph().num_launches() == 1 && !std::exchange(graph_launch_logged_, true))
     reporter_.info(fmt::format("from iteration {} on, forward and backward are one CUDA graph of {} nodes",
                                trainer_.progress().iteration, trainer_.graph().num_nodes()));
   require<InternalError>(!result.optimizer.overflow,

@@ -95,7 +95,7 @@ class TrainingLoop {
   Clock::time_point start_ = Clock::now();
   double operations_at_start_ = 0;
   std::optional<int64_t> num_micro_batches_;
-  bool has_told_of_graph_ = false;
+  bool graph_launch_logged_ = false;
 };
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-#include "megatron/training/startup/same_settings.h"
+#include "megatron/training/startup/config_consistency.h"
 
 #include <fmt/core.h>
 
@@ -13,7 +13,7 @@
 #include "megatron/comm/texts.h"
 #include "megatron/comm/world.h"
 #include "megatron/training/config/fields.h"
-#include "megatron/training/startup/same_inputs.h"
+#include "megatron/training/startup/data_consistency.h"
 #include "megatron/training/training_data.h"
 
 namespace megatron {
@@ -70,7 +70,7 @@ void require_none(const std::vector<std::string>& differences) {
 
 }  // namespace
 
-void require_same_settings(const PretrainConfig& config, const FileSystem& files, World& world) {
+void require_same_config(const PretrainConfig& config, const FileSystem& files, World& world) {
   std::vector<int> all(static_cast<size_t>(world.size()));
   std::iota(all.begin(), all.end(), 0);
   const ProcessGroup group = world.split("start", {all}).value();

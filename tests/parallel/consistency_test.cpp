@@ -64,7 +64,7 @@ std::string failure_of_flags(const std::string& words_of_0, const std::string& w
   return failure_of<ConfigError>({gpt2_like(common + words_of_0), gpt2_like(common + words_of_1)});
 }
 
-TEST(SameSettings, RanksWithOtherFlagsAreRefusedWithTheirValuesBeforeTheFirstStep) {
+TEST(ConfigConsistency, RanksWithOtherFlagsAreRefusedWithTheirValuesBeforeTheFirstStep) {
   EXPECT_THAT(failure_of_flags("--seed 77", ""), HasSubstr("--seed is 77 on rank 0, 1234 on rank 1"));
   EXPECT_THAT(failure_of_flags("--lr 1e-3", "--lr 2e-3"), HasSubstr("--lr is 0.001 on rank 0, 0.002 on rank 1"));
   EXPECT_THAT(failure_of_flags("", "--tensor-model-parallel-size 2"),
@@ -74,7 +74,7 @@ TEST(SameSettings, RanksWithOtherFlagsAreRefusedWithTheirValuesBeforeTheFirstSte
   EXPECT_THAT(both, HasSubstr("--tensor-model-parallel-size is 2 on rank 0, 1 on rank 1"));
 }
 
-TEST(SameSettings, RanksMayHaveFilesAndThreadsOfTheirOwn) {
+TEST(ConfigConsistency, RanksMayHaveFilesAndThreadsOfTheirOwn) {
   const ScratchDirectory directory;
   EXPECT_EQ(failure_of_flags("--seed 1234 --num-threads 1 --log-jsonl " + directory.file("0.jsonl"),
                              "--num-threads 2 --data-cache-path " + directory.file("cache1")),
@@ -116,13 +116,13 @@ void write_data(const std::string& prefix, int64_t shift, int longer = -1) {
   builder.finalize();
 }
 
-TEST(SameInputs, EqualFilesInPlacesOfTheirOwnTrain) {
+TEST(DataConsistency, EqualFilesInPlacesOfTheirOwnTrain) {
   const Hosts hosts;
   for (int rank = 0; rank < kHosts; ++rank) write_data(hosts.file(rank, "text"), 0);
   EXPECT_EQ(hosts.failure_with(std::string(kModel) + kNull + kData), "");
 }
 
-TEST(SameInputs, OtherTokensOrLengthsOnOneHostAreRefusedWithFileAndRanks) {
+TEST(DataConsistency, OtherTokensOrLengthsOnOneHostAreRefusedWithFileAndRanks) {
   const Hosts hosts;
   for (const int rank : {0, 2}) write_data(hosts.file(rank, "text"), 0);
   write_data(hosts.file(1, "text"), 1);
@@ -135,7 +135,7 @@ TEST(SameInputs, OtherTokensOrLengthsOnOneHostAreRefusedWithFileAndRanks) {
   EXPECT_THAT(lengths, AllOf(HasSubstr("text.idx"), HasSubstr(hosts.file(1, "text.bin") + " (2442 bytes")));
 }
 
-TEST(SameInputs, AFileThatOneHostLacksIsNamed) {
+TEST(DataConsistency, AFileThatOneHostLacksIsNamed) {
   const Hosts hosts;
   for (int rank = 0; rank < kHosts; ++rank) write_data(hosts.file(rank, "text"), 0);
   std::filesystem::remove(hosts.file(2, "text.bin"));
@@ -143,7 +143,7 @@ TEST(SameInputs, AFileThatOneHostLacksIsNamed) {
               HasSubstr(hosts.file(2, "text.bin") + " (missing) on rank 2. Copy"));
 }
 
-TEST(SameInputs, AnotherVocabularyIsNamedByItsFileEvenIfItsSizeDiffers) {
+TEST(DataConsistency, AnotherVocabularyIsNamedByItsFileEvenIfItsSizeDiffers) {
   const Hosts hosts;
   std::string characters(61, ' ');
   std::iota(characters.begin(), characters.end(), '0');
@@ -162,7 +162,7 @@ TEST(SameInputs, AnotherVocabularyIsNamedByItsFileEvenIfItsSizeDiffers) {
   }
 }
 
-TEST(SameInputs, OtherWeightsOfABlendAreRefused) {
+TEST(DataConsistency, OtherWeightsOfABlendAreRefused) {
   const Hosts hosts;
   std::vector<std::string> words;
   for (int rank = 0; rank < kHosts; ++rank) {
@@ -178,7 +178,7 @@ TEST(SameInputs, OtherWeightsOfABlendAreRefused) {
   EXPECT_THAT(failure_of<DataError>(words), HasSubstr("2 files on rank 0, 4 files on ranks 1, 2"));
 }
 
-TEST(SameInputs, ACacheOfOtherDataOnOneHostIsRefused) {
+TEST(DataConsistency, ACacheOfOtherDataOnOneHostIsRefused) {
   const Hosts hosts;
   for (int rank = 0; rank < kHosts; ++rank) write_data(hosts.file(rank, "text"), 0);
   const std::string train = std::string(kModel) + kNull + kData;

@@ -13,6 +13,6 @@ class World;
 /// or wait for each other until the timeout. Where data, tokenizers, caches and logs lie, and the number of threads,
 /// may differ. @param files  where the data lies
 /// @throw ConfigError on all ranks, with every flag that differs, its values and who has them; DataError for files
-void require_same_settings(const PretrainConfig& config, const FileSystem& files, World& world);
+void require_same_config(const PretrainConfig& config, const FileSystem& files, World& world);
 
 }  // namespace megatron

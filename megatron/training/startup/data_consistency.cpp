@@ -1,4 +1,4 @@
-#include "megatron/training/startup/same_inputs.h"
+#include "megatron/training/startup/data_consistency.h"
 
 #include <fmt/core.h>
 
