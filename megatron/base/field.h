@@ -27,7 +27,7 @@ constexpr double kLargestCount = 2147483647;
 /// Says whether something holds for the object that a table is bound to.
 using FieldCondition = std::function<bool()>;
 
-/// Where a flag does something else than in Megatron-LM: a row of docs/differences.md.
+/// A flag that does something else than in Megatron-LM: a row of docs/differences.md.
 struct FieldDifference {
   std::string megatron;          ///< what Megatron-LM does
   std::string ours;              ///< what happens here, and why
@@ -35,7 +35,7 @@ struct FieldDifference {
   std::string topic = {};        ///< empty: the flag
 };
 
-/// What a setting needs to have an effect: "--save", "more than one rank".
+/// The condition under which a setting has an effect: "--save", "more than one rank".
 struct FieldNeed {
   std::string text;
   FieldCondition is_met;
@@ -47,13 +47,13 @@ struct FieldLimit {
   std::string text;  ///< the combination, the reason and the remedy
 };
 
-/// What other programs call a setting.
+/// The names that other programs have for a setting.
 struct FieldSynonyms {
   std::string names;   ///< as FlagSynonym::names
   std::string remark;  ///< follows the suggestion
 };
 
-/// What happens to a setting when the arguments stored in a checkpoint are taken over (--use-checkpoint-args).
+/// The use of a setting when the arguments stored in a checkpoint are taken over (--use-checkpoint-args).
 enum class StoredValue { kIgnored, kTakenIfNotSet, kTaken };
 
 /// One setting, and everything that the program knows of it: whoever treats some settings in a special way asks for an
@@ -178,7 +178,7 @@ class FieldTable {
   Field& add_untyped(std::string_view name, WordKind kind, std::string_view help) {
     return append_plain(name, help, kind, false);
   }
-  /// What follows from other settings: shown and stored, not given.
+  /// A value that follows from other settings: shown and stored, not given.
   template <class T>
   Field& add_derived(std::string_view name, T& value, std::string_view help) {
     return add(name, value, help).named({});

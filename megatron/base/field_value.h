@@ -12,11 +12,11 @@
 
 namespace megatron {
 
-/// What a field holds, without its C++ type. monostate is Python's None.
+/// The value of a field, without its C++ type. monostate is Python's None.
 using FieldValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>,
                                 std::vector<double>, std::vector<std::string>>;
 
-/// As Python's str(): None, True, 1e-05, ['a', 'b'].
+/// Writes a value as Python's str(): None, True, 1e-05, ['a', 'b'].
 std::string python_text(const FieldValue& value);
 
 /// An enum that can be a field has names_of_enum(E) beside it: an array of {enumerator, name}. An enumerator without a
@@ -103,7 +103,7 @@ struct Conversion<std::optional<T>> {
   }
 };
 
-/// What a list or an optional value holds.
+/// The type of the elements of a list or an optional value.
 template <class T>
 struct ElementOf {
   using type = T;

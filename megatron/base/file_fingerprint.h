@@ -1,4 +1,4 @@
-// What tells files apart without reading all of them.
+// Tells files apart without reading all of them.
 #pragma once
 
 #include <string>

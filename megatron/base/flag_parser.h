@@ -17,7 +17,7 @@ namespace megatron {
 /// Flags that are known and refused, each with the text that says why and what to do instead.
 using RefusedFlags = std::map<std::string, std::string, std::less<>>;
 
-/// What is known of flags that a table does not have.
+/// The flags that a table does not have, and why.
 struct ForeignFlags {
   RefusedFlags refused = {};
   std::span<const FlagSynonym> synonyms = {};  ///< beside those of the table's own fields

@@ -22,7 +22,7 @@ struct FlagSynonym {
 /// Dashes and underscores are alike, as are capital letters.
 std::optional<FlagSynonym> find_synonym(std::string_view flag, std::span<const FlagSynonym> synonyms);
 
-/// What other programs call the fields of a table. A field that cannot be used yet gives its reason instead of its
+/// Other programs' names of the fields of a table. A field that cannot be used yet gives its reason instead of its
 /// flag.
 std::vector<FlagSynonym> synonyms_of(const FieldTable& table);
 

@@ -28,7 +28,7 @@ class HostMemoryFiles final : public FileSystem {
   /// All memory of the machine: what of it is free changes by the moment, and cached files give way.
   int64_t available_bytes(const std::string& directory) const override;
 
-  /// Of the contents of all files.
+  /// Returns the size of all files together.
   int64_t total_bytes() const;
 
  private:

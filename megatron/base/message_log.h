@@ -1,4 +1,4 @@
-// Where the library reports what it does; it never prints itself.
+// The library reports here what it does; it never prints itself.
 #pragma once
 
 #include <functional>

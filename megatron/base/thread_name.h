@@ -12,7 +12,7 @@ void set_thread_name(std::string_view name);
 /// Names the calling thread after its work, with the number of the rank that started it: "loader" becomes "loader 3" in
 /// a thread that "rank 3" has started.
 void set_worker_thread_name(std::string_view work);
-/// Of the calling thread.
+/// Returns the name of the calling thread.
 std::string thread_name();
 
 }  // namespace megatron

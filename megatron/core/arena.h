@@ -14,7 +14,7 @@
 
 namespace megatron {
 
-/// What a block is for: a row of the memory table, and the segment of the arena that it comes from.
+/// The purpose of a block: a row of the memory table, and the segment of the arena that it comes from.
 enum class MemoryUse { kWeights, kGradients, kOptimizer, kCommunication, kActivations, kWorkspace, kData };
 inline constexpr int kNumMemoryUses = 7;
 std::string_view name_of(MemoryUse use);

@@ -1,4 +1,4 @@
-// What lies behind the addresses of an arena, and the ways in which the host reaches it.
+// The memory behind the addresses of an arena, and the ways in which the host reaches it.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class ArenaMemory {
   ArenaMemory& operator=(const ArenaMemory&) = delete;
   virtual ~ArenaMemory() = default;
 
-  /// What the machine has to give.
+  /// Returns the bytes that the machine has to give.
   virtual int64_t capacity_bytes() const = 0;
   /// Address space of one segment; memory comes with back(). @throw DeviceError
   virtual std::byte* reserve(int64_t bytes) = 0;

@@ -36,7 +36,7 @@ constexpr double series_log(double x) {
 struct SineCosine {
   double sine, cosine;
 };
-/// Of 2 pi r / 2^32. The nearest quarter turn is taken off in integers, the rest goes into the Taylor series.
+/// Takes 2 pi r / 2^32. The nearest quarter turn is taken off in integers, the rest goes into the Taylor series.
 constexpr SineCosine turn(uint32_t r) {
   const uint32_t quarter = (r + (uint32_t{1} << 29)) >> 30;
   const double x = static_cast<double>(static_cast<int32_t>(r - (quarter << 30))) * (2 * std::numbers::pi * 0x1p-32);

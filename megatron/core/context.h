@@ -21,7 +21,7 @@ struct RecomputeRun;
 /// a recomputed function, where nothing is recorded and uses of parameters are counted. kReplay: its second run,
 /// recorded on an inner tape, uses not counted again.
 enum class GradMode { kOff, kRecord, kCountUses, kReplay };
-/// Where values that backward needs lie until then: on the device or in host memory.
+/// The memory that holds values until backward needs them: the device's or the host's.
 enum class SavePolicy { kKeep, kOffload };
 
 /// Cheap to copy: a change of mode, key or tape is a changed copy.

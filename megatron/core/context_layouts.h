@@ -46,7 +46,7 @@ struct SequenceTable {
   int64_t first_sample = 0;                // global number of column 0 in this step
   std::vector<std::vector<int32_t>> cuts;  // [b], see SequenceLayout::cut_at
   std::vector<int32_t> positions;          // [length, b]; empty: row numbers
-  /// Where the rows are a part of longer samples: the length of these, and the position of row 0. 0: of the rows.
+  /// If the rows are a part of longer samples: the length of these, and the position of row 0. 0: of the rows.
   int64_t sample_length = 0, first_position = 0;
 };
 

@@ -31,7 +31,7 @@ class CopyQueue {
   virtual void hold_kernels(Mark mark) = 0;
 };
 
-/// Of a CPU, beside whose host nothing runs: a copy is over when the call is.
+/// The queue of a CPU, beside whose host nothing runs: a copy is over when the call is.
 class HostCopyQueue final : public CopyQueue {
  public:
   /// @param arena  of the device; null on meta, where nothing is copied.

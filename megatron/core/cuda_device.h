@@ -27,7 +27,7 @@ class CudaDevice {
   virtual std::unique_ptr<ArenaMemory> make_pinned_memory() = 0;
   /// Beside the compute stream; refers to this device.
   virtual std::unique_ptr<CopyQueue> make_copy_queue() = 0;
-  /// Of the compute stream; refers to this device.
+  /// Makes a tracer of the compute stream; it refers to this device.
   virtual std::unique_ptr<DeviceTracer> make_tracer() = 0;
 };
 

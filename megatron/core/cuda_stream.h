@@ -1,4 +1,4 @@
-// Where a CUDA kernel runs. The only CUDA type that headers outside of folders named cuda mention.
+// A CUDA kernel runs on one. The only CUDA type that headers outside of folders named cuda mention.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What a profile needs of a device whose kernels run apart from the host.
+// A profile needs this of a device whose kernels run apart from the host.
 #pragma once
 
 #include <cstdint>

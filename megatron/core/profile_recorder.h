@@ -57,7 +57,7 @@ class ProfileRecorder final : public Profiler {
     std::vector<OpRecord> ops;        // in order
     std::vector<RangeRecord> ranges;  // in order of their begin
   };
-  /// What has ended since the last call; call it outside of all ranges. Waits for the device.
+  /// Returns the records that have ended since the last call; call it outside of all ranges. Waits for the device.
   Records take();
 
  private:

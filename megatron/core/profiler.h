@@ -1,4 +1,4 @@
-// What a profile is told while a step runs: which op runs where, and which phase of the step.
+// A step tells a profile which op runs where, and which phase of the step it is.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace megatron {
 /// Which part of a step an op belongs to.
 enum class Pass : uint8_t { kNone, kForward, kRecompute, kInputGradient, kWeightGradient };
 
-/// Where in the model an op runs.
+/// The place of an op in the model.
 struct OpPlace {
   std::string_view
       module;  // "decoder.layers.3.mlp.linear_fc1", layers numbered globally; must live as long as the model
   Pass pass = Pass::kNone;
 };
 
-/// What the front of an op says of it. Nothing is done with it where no profiler listens.
+/// The facts that the front of an op states. Nothing is done with them if no profiler listens.
 struct OpNote {
   std::string_view name = {};    // static; empty: the stem of the source file that launches the op
   const Shape* shape = nullptr;  // what the op works on; read at once

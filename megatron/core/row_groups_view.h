@@ -1,4 +1,4 @@
-// What kernels see of rows that are sorted by group.
+// The kernels' view of rows that are sorted by group.
 #pragma once
 
 #include <cstdint>

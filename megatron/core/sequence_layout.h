@@ -47,7 +47,7 @@ class SequenceLayout {
   /// `window_right` after it (negative: all; causal attention: 0 after it); counts operations.
   int64_t num_visible_pairs(int64_t window_left, int64_t window_right) const;
 
-  /// What attention reads beside this layout where context-parallel ranks share the sequences; else null.
+  /// The further layouts that attention reads if context-parallel ranks share the sequences; else null.
   const ContextLayouts* context() const { return context_.get(); }
   void set_context(ContextLayouts layouts);
 

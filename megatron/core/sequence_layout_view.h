@@ -21,8 +21,8 @@ struct SequenceSpan {
       0;  // number of the first key in its sequence, for dropout: above 0 where earlier keys are elsewhere
 };
 
-/// What is known of the spans without reading their table, which lies in device memory: kernels of libraries are chosen
-/// by it.
+/// Facts about spans without their table, which lies in device memory: kernels of libraries are chosen
+/// by them.
 enum class SpanForm {
   kAny,
   kUniform,      // one span a column, in their order: all rows, as queries and as keys
@@ -51,7 +51,7 @@ struct RowMap {
   }
 };
 
-/// What attention, RoPE and the loss know about the rows.
+/// Attention, RoPE and the loss know this of the rows.
 struct SequenceLayoutView {
   int64_t s = 0, b = 0;  // local rows and columns of the query tensor
   const SequenceSpan* spans = nullptr;

@@ -38,7 +38,7 @@ struct ShardCut {
   int64_t global_size() const { return num_groups * group_size(); }
 };
 
-/// Where a rank stands on each axis that can cut a parameter.
+/// The coordinates of a rank on each axis that can cut a parameter.
 struct ShardPlace {
   struct Coordinate {
     int64_t rank = 0, size = 1;
@@ -59,7 +59,7 @@ struct TiedCopy {
   bool is_first() const { return holder == 0; }
 };
 
-/// What must happen to a gradient beside the data-parallel sum.
+/// The reduction that a gradient needs beside the data-parallel sum.
 enum class GradReduction {
   kNone,
   kSumOverTensor  // each tensor rank saw part of the rows (norms under sequence parallelism)
@@ -91,7 +91,7 @@ struct ShardBox {
   bool operator==(const ShardBox&) const = default;
 };
 
-/// What a rank holds of a tensor, in the order of its shard. Each element of the whole tensor has exactly one owner
+/// The part of a tensor on a rank, in the order of its shard. Each element of the whole tensor has exactly one owner
 /// among the places of the grid: of those that hold it the lowest rank on each axis. The owner counts it in the
 /// gradient norm and stores it in checkpoints; its replicas on the data axis share that work (replicas_of).
 /// @throw ConfigError if groups and ranks do not divide, a section does not divide, a cut does not fit the shape or the

@@ -1,4 +1,4 @@
-// What changes from step to step and reaches kernels through device memory, so that a captured step stays true.
+// Values that change from step to step reach kernels through device memory, so that a captured step stays true.
 #pragma once
 
 #include <cstdint>

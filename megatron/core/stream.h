@@ -1,4 +1,4 @@
-// Where a kernel runs: the first argument of every kernel, and the tag by which the backend is chosen at compile time.
+// A kernel's first argument: the stream on which it runs, and the tag by which its backend is chosen at compile time.
 #pragma once
 
 #include <memory>

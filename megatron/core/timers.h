@@ -75,7 +75,7 @@ class Timers {
   std::vector<Timer> timers_;
 };
 
-/// What work() gives, with the time that it took added to a timer; without timers, just work(). A timer whose work
+/// Returns the result of work(), and adds the time that it took to a timer, if there are timers. A timer whose work
 /// throws runs on: a device that failed is not waited for.
 template <class Work>
 std::invoke_result_t<Work> timed(Timers* timers, std::string_view name, int level, Work&& work) {

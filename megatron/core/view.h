@@ -1,4 +1,4 @@
-// What a kernel sees of a tensor: pointer, dtype, sizes and strides. No ownership, no tape.
+// The kernels' view of a tensor: pointer, dtype, sizes and strides. No ownership, no tape.
 #pragma once
 
 #include <cstdint>
