@@ -47,8 +47,9 @@ struct ConvertConfig {
   std::optional<std::string> load_dir, save_dir;
   LayoutRequest target;
   std::optional<int64_t> ckpt_step, max_queue_size, true_vocab_size;
-  std::optional<std::string> tokenizer_model, vocab_file, megatron_path, loader_transformer_impl, model_size,
-      checkpoint_type;
+  std::optional<std::string> hf_model_type;
+  std::optional<std::string> tokenizer_model, vocab_file, megatron_path, loader_transformer_impl,
+      saver_transformer_impl, position_embedding_type, model_size, checkpoint_type;
   bool no_checking = false, bf16 = false, fp16 = false;
 };
 
@@ -66,6 +67,12 @@ void describe_idle(FieldTable& table, ConvertConfig& config) {
   table.add("megatron_path", config.megatron_path, "").without_effect("nothing of Megatron-LM is run");
   table.add("loader_transformer_impl", config.loader_transformer_impl, "")
       .without_effect("the stored flags say which modules wrote the checkpoint");
+  table.add("saver_transformer_impl", config.saver_transformer_impl, "")
+      .one_of({"local", "transformer_engine"})
+      .without_effect("torch_dist has one name for the modules of both, that of Transformer Engine");
+  table.add("position_embedding_type", config.position_embedding_type, "")
+      .one_of({"learned_absolute", "rope"})
+      .without_effect("the stored flags, or config.json, have it");
   table.add("model_size", config.model_size, "").without_effect("config.json has the sizes");
   table.add("checkpoint_type", config.checkpoint_type, "").without_effect("the files say what they are");
   table.add("bf16", config.bf16, "").without_effect(kDtype);
@@ -84,6 +91,10 @@ FieldTable describe(ConvertConfig& config) {
       .later({"llava", "hf_llava"});
   table.add("load_dir", config.load_dir, "folder to read");
   table.add("save_dir", config.save_dir, "new folder to write to");
+  table
+      .add("hf_model_type", config.hf_model_type,
+           "saver of a Hugging Face model: make config.json from the stored arguments, for this model_type")
+      .by_default("that of the kept config.json, or the one that fits: for llama_mistral llama, if it does");
   table.add("ckpt_step", config.ckpt_step, "iteration to read of a loader core").by_default("the newest").at_least(0);
   const auto add_size = [&](const char* name, std::optional<int64_t>& size, const char* help) {
     table.add(name, size, help).by_default("as stored, for a Hugging Face model 1").at_least(1);
@@ -110,7 +121,11 @@ void check(const ConvertConfig& config, const GivenFields& given, Mistakes& mist
         config.loader, config.saver);
   if (!is_core(config.loader) && config.ckpt_step)
     mistakes.add({"--ckpt-step"}, "--ckpt-step goes with --loader core: a Hugging Face model has no iterations");
-  if (is_core(config.saver)) return;
+  if (is_core(config.saver)) {
+    if (config.hf_model_type)
+      mistakes.add({"--hf-model-type"}, "--hf-model-type goes with --saver hf: a checkpoint has no model_type");
+    return;
+  }
   for (const auto& [name, flag] : {std::pair{"target_tensor_parallel_size", "--target-tensor-parallel-size"},
                                    {"target_pipeline_parallel_size", "--target-pipeline-parallel-size"},
                                    {"target_expert_parallel_size", "--target-expert-parallel-size"}})
@@ -149,6 +164,9 @@ void run(const ConvertConfig& config, std::ostream& out, std::ostream& err) {
     options.checkpoint.load = config.load_dir;
     options.checkpoint.ckpt_step = config.ckpt_step;
     options.directory = *config.save_dir;
+    options.model_type = config.hf_model_type;
+    if (config.saver == "llama_mistral") options.preferred_type = "llama";
+    if (config.saver == "mixtral_hf") options.preferred_type = "mixtral";
     export_hugging_face(files, options, progress);
   }
   out << fmt::format("converted {} to {}\n", *config.load_dir, *config.save_dir);
@@ -166,10 +184,7 @@ int convert_command(const std::vector<std::string>& args, std::ostream& out, std
                     args),
           out);
     Mistakes mistakes;
-    const RefusedFlags refused = {
-        {"--saver-transformer-impl", "is not supported: torch_dist has one name for the modules of both. Leave it out"},
-        {"--position-embedding-type", "is not supported: the stored flags have it. Leave it out"}};
-    const GivenFields given = parse_flags(table, args, {.refused = refused, .synonyms = flag_synonyms()}, mistakes);
+    const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
     check(config, given, mistakes);
     mistakes.throw_if_any("the flags are wrong");
     for (const std::string& note : notes_without_effect(table, given)) err << note << '\n';

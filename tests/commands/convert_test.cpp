@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "megatron/dist_checkpointing/safetensors_folder.h"
 #include "tests/commands/checkpoint_run.h"
@@ -54,6 +55,32 @@ TEST(Convert, TakesAModelOfHuggingFaceToALayoutAndBack) {
   expect_same_weights(scratch.file("back"), model);
 }
 
+/// The arguments of a Megatron run fit llama, mistral and phi3; the script's saver names the first two.
+TEST(Convert, TakesTheFamilyOfTheSaverWhereSeveralFit) {
+  const ScratchDirectory scratch;
+  const auto to = [&](const std::string& saver, const std::string& folder, const Words& more) {
+    return convert(joined({"--loader", "mcore", "--saver", saver, "--load-dir", golden("llama_1"), "--save-dir",
+                           scratch.file(folder), "--saver-transformer-impl", "transformer_engine",
+                           "--position-embedding-type", "rope", "--loader-transformer-impl", "local"},
+                          more));
+  };
+  const auto model_type = [&](const std::string& folder) {
+    std::ifstream file(scratch.file(folder) + "/config.json");
+    return nlohmann::json::parse(file)["model_type"].get<std::string>();
+  };
+  const ToolResult several = to("hf", "several", {});
+  EXPECT_THAT(several.err, AllOf(HasSubstr("llama, mistral, phi3"), HasSubstr("--hf-model-type"),
+                                 HasSubstr("--saver-transformer-impl has no effect"),
+                                 HasSubstr("--position-embedding-type has no effect")));
+  const ToolResult script = to("llama_mistral", "script", {});
+  ASSERT_EQ(script.status, 0) << script.err;
+  EXPECT_EQ(model_type("script"), "llama");
+  const ToolResult chosen = to("hf", "chosen", {"--hf-model-type", "mistral"});
+  ASSERT_EQ(chosen.status, 0) << chosen.err;
+  EXPECT_EQ(model_type("chosen"), "mistral");
+  expect_same_weights(scratch.file("chosen"), scratch.file("script"));
+}
+
 TEST(Convert, WithoutAnotherLayoutIsAnImport) {
   const ScratchDirectory scratch;
   ASSERT_EQ(convert({"--loader", "hf", "--saver", "core", "--load-dir", golden_path("hf/llama"), "--save-dir",
@@ -87,8 +114,10 @@ TEST(Convert, NamesTheCommandOrTheFlagThatIsWanted) {
               HasSubstr("--target-tensor-parallel-size goes with --saver core"));
   EXPECT_THAT(refusal({"--loader", "llava", "--saver", "core"}), HasSubstr("llava"));
   EXPECT_THAT(refusal({"--loader", "core", "--saver", "core", "--model-type", "BERT"}), HasSubstr("BERT"));
-  EXPECT_THAT(refusal({"--loader", "core", "--saver", "core", "--saver-transformer-impl", "local"}),
-              HasSubstr("Leave it out"));
+  EXPECT_THAT(refusal({"--loader", "core", "--saver", "core", "--saver-transformer-impl", "other"}),
+              HasSubstr("transformer_engine"));
+  EXPECT_THAT(refusal({"--loader", "core", "--saver", "core", "--hf-model-type", "llama"}),
+              HasSubstr("--hf-model-type goes with --saver hf"));
   std::ostringstream out, err;
   EXPECT_EQ(convert_command({"--help"}, out, err), 0);
   EXPECT_THAT(out.str(), AllOf(HasSubstr("--target-tensor-parallel-size"), HasSubstr("llama_mistral")));

@@ -178,8 +178,8 @@ std::string config_text(hugging_face::Json config, ElementType type) {
 HuggingFaceModel model_to_export(const FileSystem& files, const std::optional<std::string>& folder,
                                  const PretrainConfig& stored, const ExportOptions& options,
                                  const std::string& checkpoint) {
-  HuggingFaceModel model =
-      folder ? read_hugging_face_model(files, *folder) : model_of_arguments(stored, options.model_type);
+  HuggingFaceModel model = folder ? read_hugging_face_model(files, *folder)
+                                  : model_of_arguments(stored, options.model_type, options.preferred_type);
   take_further_layers(stored, model);
   if (folder) require_same_model_as(model.config(), stored, *folder, checkpoint);
   return model;

@@ -15,6 +15,8 @@ struct ExportOptions {
   std::string directory;                   ///< a new or empty folder
   std::optional<std::string> config_from;  ///< folder whose config.json to take; none: what the checkpoint keeps
   std::optional<std::string> model_type;   ///< the family of a config.json that is made from the stored arguments
+  /// The family to take where the stored arguments fit several; it does not replace a kept config.json.
+  std::optional<std::string> preferred_type = {};
   int64_t max_shard_bytes = 5'000'000'000;
 };
 

@@ -144,7 +144,8 @@ std::vector<std::string> model_differences(const PretrainConfig& there, const Pr
   return texts;
 }
 
-HuggingFaceModel model_of_arguments(const PretrainConfig& stored, const std::optional<std::string>& model_type) {
+HuggingFaceModel model_of_arguments(const PretrainConfig& stored, const std::optional<std::string>& model_type,
+                                    const std::optional<std::string>& preferred_type) {
   const Json arguments = model_arguments(stored);
   if (model_type) {
     const Family family = hugging_face::family_of({{"model_type", *model_type}}, "--hf-model-type");
@@ -161,7 +162,9 @@ HuggingFaceModel model_of_arguments(const PretrainConfig& stored, const std::opt
   Attempt best;
   for (const Family& family : hugging_face::families()) {
     Attempt next = attempt(family, stored, arguments);
-    if (next.model && next.differences.empty()) fitting.push_back(family.model_type);
+    const bool fits = next.model && next.differences.empty();
+    if (fits && family.model_type == preferred_type) return std::move(*next.model);
+    if (fits) fitting.push_back(family.model_type);
     const bool is_better = next.model && (!best.model || next.differences.size() < best.differences.size());
     if (!is_better) continue;
     best = std::move(next);

@@ -19,7 +19,9 @@ std::vector<std::string> model_differences(const PretrainConfig& there, const Pr
 
 /// A model of Hugging Face's that computes what the run's model computes, with a config.json from the arguments.
 /// @param model_type  its family; none: the one whose models can have these arguments.
+/// @param preferred_type  the family to take if it is one of several.
 /// @throw NotSupported listing the arguments that the family cannot express, or the families if several can.
-HuggingFaceModel model_of_arguments(const PretrainConfig& stored, const std::optional<std::string>& model_type);
+HuggingFaceModel model_of_arguments(const PretrainConfig& stored, const std::optional<std::string>& model_type,
+                                    const std::optional<std::string>& preferred_type = {});
 
 }  // namespace megatron
