@@ -13,6 +13,7 @@
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/loss_seed.h"
 #include "megatron/pipeline_parallel/executor.h"
+#include "megatron/training/further_tokens.h"
 #include "megatron/transformer/moe/moe_step.h"
 #include "megatron/transformer/qk_clip.h"
 
@@ -61,7 +62,12 @@ Tensor TrainStep::attached_loss_scale(size_t num_batches) const {
 }
 
 ContextBatches TrainStep::own_batches(const MicroBatches& whole) const {
-  if (!options_.hybrid_context) return ContextBatches(whole, options_.context.cut);
+  if (!options_.hybrid_context) {
+    const ContextCut& cut = options_.context.cut;
+    const int64_t num_further = model_.config().mtp.num_layers;
+    if (cut.size > 1 && num_further > 0) return {parts_with_further_tokens(whole, cut, num_further), {}};
+    return ContextBatches(whole, cut);
+  }
   return ctx_.device.is_meta() ? longest_hybrid_batches(whole, groups_, *options_.hybrid_context)
                                : hybrid_context_batches(whole, groups_, *options_.hybrid_context);
 }

@@ -84,6 +84,8 @@ TEST(BadFlags, RejectsHybridContextParallelismThatCannotBe) {
       of_hybrid_ranks("two levels", "--cp-comm-type a2a+p2p", {with("--cp-comm-type a2a+p2p")}),
       of_hybrid_ranks("logits of padding", "--qk-clip", {with("--qk-clip")}),
       of_hybrid_ranks("graphs", "--cuda-graph-impl full_iteration", {with("--cuda-graph-impl")}),
+      of_hybrid_ranks("further tokens", "--mtp-num-layers 1 --position-embedding-type rope",
+                      {"--mtp-num-layers with --hybrid-context-parallel", "Give --context-parallel-size"}),
       of_hybrid_ranks("window of a ring", "--window-size 4,0", {"--window-size and --cp-comm-type p2p"}),
       of_hybrid_ranks("documents twice", "--reset-attention-mask",
                       {"--dataloader-inter-document-masking with --reset-attention-mask"}),

@@ -114,6 +114,13 @@ TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
        "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2", 4, kSteps},
       {further(""), "--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel", 4, kSteps},
       {further(untied), "--pipeline-model-parallel-size 2 --use-distributed-optimizer", 4, kSteps},
+      {further(""), "--context-parallel-size 2", 2, kSteps},
+      {further(untied), "--context-parallel-size 2 --pipeline-model-parallel-size 2 --cp-comm-type all_gather", 4,
+       kSteps},
+      {further(experts),
+       "--context-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel --expert-tensor-parallel-size 1 "
+       "--expert-model-parallel-size 2",
+       4, kSteps},
       {further(""), "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|t|tmm|L", 4, kSteps},
       {further(untied), "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|tt|mm|L", 4, kSteps},
       {further(""), "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v", 2, kSteps},

@@ -29,6 +29,14 @@ Tensor shifted_rows(const Context& ctx, const Tensor& x, int64_t num) {
   return y;
 }
 
+std::string further_name(std::string_view tensor, int64_t num) { return fmt::format("{}+{}", tensor, num); }
+std::string whole_name(std::string_view tensor) { return fmt::format("{} of all ranks", tensor); }
+
+Tensor further_values(const Context& ctx, const Batch& batch, std::string_view name, int64_t depth) {
+  Tensor given = batch.optional_tensor(further_name(name, depth));
+  return given.defined() ? given : shifted_rows(ctx, batch.tensor(name), depth);
+}
+
 GptMtp::GptMtp(const ModuleContext& context, const LayerSpec& layer_spec, const GptEmbedding& embedding)
     : embedding_(embedding) {
   layers_.resize(static_cast<size_t>(context.config.mtp.num_layers));
@@ -39,7 +47,7 @@ GptMtp::GptMtp(const ModuleContext& context, const LayerSpec& layer_spec, const 
 Tensor GptMtp::forward(Context& ctx, const Payload& in, size_t layer, const Batch& batch,
                        const LayerInputs& inputs) const {
   const auto depth = static_cast<int64_t>(layer) + 1;
-  const Tensor tokens = shifted_rows(ctx, batch.tensor(gpt_batch::kTokens), depth);
+  const Tensor tokens = further_values(ctx, batch, gpt_batch::kTokens, depth);
   const Tensor embedded =
       embedding_.forward(ctx, tokens, batch.layout(gpt_batch::kTokens), path_of(layer) + ".embedding.dropout");
   const Tensor& hidden = at(in, layer == 0 ? "hidden" : mtp_hidden_name(depth - 1));

@@ -23,6 +23,14 @@ std::string mtp_hidden_name(int64_t depth);
 /// strides. @throw ShapeError if there are fewer rows.
 Tensor shifted_rows(const Context& ctx, const Tensor& x, int64_t num);
 
+/// "labels+1": the name of a tensor's values `num` positions further in their samples.
+std::string further_name(std::string_view tensor, int64_t num);
+/// "loss_mask of all ranks": the values of whole samples, where a batch has a rank's part of them.
+std::string whole_name(std::string_view tensor);
+/// The values of one of the batch's tensors that depth `depth` takes: those of further_name(), which a batch has where
+/// ranks share samples, else shifted_rows().
+Tensor further_values(const Context& ctx, const Batch& batch, std::string_view name, int64_t depth);
+
 /// The layers of all depths, which are in one stage.
 class GptMtp : public Module {
  public:

@@ -265,12 +265,17 @@ Tensor GptStage::with_further_losses(Context& ctx, const Tensor& loss, const Pay
   if (!ctx.is_training()) return loss;
   const PlaceScope place(ctx, "mtp");
   const double factor = config_.mtp.loss_scaling_factor / static_cast<double>(config_.mtp.num_layers);
-  const Tensor &labels = batch.tensor(gpt_batch::kLabels), &mask = batch.tensor(gpt_batch::kLossMask);
+  // The means are over the tokens of all context-parallel ranks.
+  const Tensor of_all = batch.optional_tensor(whole_name(gpt_batch::kLossMask));
+  const Tensor mask = of_all.defined() ? of_all : batch.tensor(gpt_batch::kLossMask);
   Tensor result = loss;
   for (int64_t depth = 1; depth <= config_.mtp.num_layers; ++depth) {
-    const Tensor part = shifted_rows(ctx, mask, depth);
-    const Tensor losses = losses_of(ctx, at(in, mtp_hidden_name(depth)), shifted_rows(ctx, labels, depth));
-    const MeanLossWeights weights = mean_loss_weights(ctx, mask, part, batch.optional_tensor(gpt_batch::kLossWeight));
+    const Tensor part = further_values(ctx, batch, gpt_batch::kLossMask, depth);
+    const Tensor labels = further_values(ctx, batch, gpt_batch::kLabels, depth);
+    const Tensor losses = losses_of(ctx, at(in, mtp_hidden_name(depth)), labels);
+    const Tensor part_of_all = batch.optional_tensor(whole_name(further_name(gpt_batch::kLossMask, depth)));
+    const MeanLossWeights weights = mean_loss_weights(ctx, mask, part_of_all.defined() ? part_of_all : part,
+                                                      batch.optional_tensor(gpt_batch::kLossWeight));
     add_to_metric(ctx, masked_sum(ctx, losses.detach(), part, weights.mean), mtp_loss_name(depth), batch);
     result = attach_loss(ctx, result, masked_sum(ctx, losses, part, weights.share), factor);
   }

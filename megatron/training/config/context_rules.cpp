@@ -115,7 +115,12 @@ void check_layers(const PretrainConfig& config, Mistakes& mistakes) {
       mistakes.add({flag, kHybrid}, "{} with {}: {} are not supported with context parallelism yet. Leave out {}", flag,
                    kHybrid, layers, kHybrid);
   };
-  if (net.mtp.num_layers > 0) reject("--mtp-num-layers", "layers for multi-token prediction");
+  // Documents of hybrid context parallelism are cut by other code, which has no further tokens.
+  if (net.mtp.num_layers > 0 && config.parallel.hybrid_context_parallel)
+    mistakes.add({"--mtp-num-layers", kHybrid},
+                 "--mtp-num-layers with {}: layers for multi-token prediction are not supported with it yet. Give {} "
+                 "in its place",
+                 kHybrid, kSize);
   if (!net.layer_kinds.empty()) reject("--hybrid-layer-pattern", "hybrid models");
 }
 

@@ -180,9 +180,13 @@ void describe_further_tokens(FieldTable& table, PretrainConfig& config) {
       .differs({.megatron = "logs the share of further tokens that are the most probable ones, too",
                 .ours = "logs their losses alone",
                 .in_force = [&config] { return config.transformer.mtp.num_layers > 0; }})
-      .cannot_run_where(
-          [&config] { return config.transformer.mtp.num_layers > 0 && config.parallel.context_parallel_size > 1; },
-          "--mtp-num-layers with --context-parallel-size above 1")
+      .differs({.megatron = "with --context-parallel-size each rank divides the loss of further tokens by its own "
+                            "number of them",
+                .ours = "divides it by that of all context-parallel ranks, so that it does not depend on their number",
+                .in_force =
+                    [&config] {
+                      return config.transformer.mtp.num_layers > 0 && config.parallel.context_parallel_size > 1;
+                    }})
       .known_as("mtp num-nextn-predict-layers")
       .such_as("--position-embedding-type rope --mtp-num-layers 1");
   table
