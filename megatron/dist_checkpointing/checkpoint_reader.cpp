@@ -38,7 +38,8 @@ void require_type(std::string_view key, const GlobalTensor& tensor, DType wanted
 
 CheckpointReader::CheckpointReader(const FileSystem& files, std::string directory, Verify verify)
     : files_(files), directory_(std::move(directory)), verify_(verify) {
-  if (LegacyCheckpoint::is_in(files, directory_)) {
+  // Megatron's order. A save in the form torch has both while its ranks write their folders from the whole tensors.
+  if (!files.exists(join_path(directory_, kBackendFile)) && LegacyCheckpoint::is_in(files, directory_)) {
     legacy_ = std::make_shared<const LegacyCheckpoint>(files, directory_);
     metadata_ = legacy_->metadata();
   } else {

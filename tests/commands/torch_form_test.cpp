@@ -117,6 +117,17 @@ TEST(TorchForm, NumbersTheStatesOfAPlainOptimizerAsMegatronDoes) {
   }
 }
 
+/// A rank whose folder is written does not change what the others read, which write theirs from the same files.
+TEST(TorchForm, OfOneRankBesideTorchDistIsNotReadYet) {
+  const ScratchDirectory scratch;
+  std::filesystem::copy(golden("llama_1"), scratch.file("both"), std::filesystem::copy_options::recursive);
+  const std::string rank = scratch.file("both/iter_0000002/mp_rank_00_001");
+  std::filesystem::create_directory(rank);
+  std::ofstream(rank + "/model_optim_rng.pt") << "a part";
+  const ToolResult compared = checkpoint({"diff", scratch.file("both"), golden("llama_1")});
+  EXPECT_EQ(compared.status, 0) << compared.out << compared.err;
+}
+
 TEST(TorchForm, KeepsEveryTensorOnEveryLayout) {
   struct Case {
     std::string name, tensor, pipeline;
