@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/dist_checkpointing/tensor_values.h"
 
 namespace megatron {
@@ -47,14 +49,23 @@ void add_bits(std::span<const std::byte> first, std::span<const std::byte> secon
     difference.num_different += std::memcmp(first.data() + i, second.data() + i, element_bytes) != 0;
 }
 
-/// Counts the elements that differ and the largest differences.
-void compare_values(const CheckpointReader& first, const CheckpointReader& second, const DiffOptions& options,
-                    TensorDifference& difference) {
+using Tensors = std::map<std::string, GlobalTensor, std::less<>>;
+
+/// The key among `theirs` of a tensor of ours: its own, or the other name that a norm has there.
+std::string key_among(const Tensors& theirs, const Tensors& ours, const std::string& key) {
+  std::string other = other_norm_key(key);
+  const bool is_other = !other.empty() && !theirs.contains(key) && theirs.contains(other) && !ours.contains(other);
+  return is_other ? other : key;
+}
+
+/// Counts the elements that differ and the largest differences. @param second_key  that of the second checkpoint
+void compare_values(const CheckpointReader& first, const CheckpointReader& second, const std::string& second_key,
+                    const DiffOptions& options, TensorDifference& difference) {
   const GlobalTensor& a = first.whole_tensors().tensors.find(difference.key)->second;
-  const GlobalTensor& b = second.whole_tensors().tensors.find(difference.key)->second;
+  const GlobalTensor& b = second.whole_tensors().tensors.find(second_key)->second;
   for (const Box& slab : cut_into_slabs(a.shape, kSlabElements)) {
     const std::vector<std::byte> a_bytes = bytes_of(first, difference.key, a.type, slab);
-    const std::vector<std::byte> b_bytes = bytes_of(second, difference.key, b.type, slab);
+    const std::vector<std::byte> b_bytes = bytes_of(second, second_key, b.type, slab);
     if (options.on_bytes) options.on_bytes(std::ssize(a_bytes));
     if (a.type == b.type && a_bytes == b_bytes) continue;
     if (has_values(a.type) && has_values(b.type))
@@ -73,12 +84,14 @@ std::vector<TensorDifference> compare_checkpoints(const CheckpointReader& first,
   for (const CheckpointReader* reader : {&first, &second})
     for (const auto& [key, tensor] : reader->whole_tensors().tensors)
       if (!options.takes || options.takes(key)) keys.insert(key);
+  const Tensors &ours = first.whole_tensors().tensors, &theirs = second.whole_tensors().tensors;
   std::vector<TensorDifference> differences;
   for (const std::string& key : keys) {
+    if (!ours.contains(key) && key_among(ours, theirs, key) != key) continue;  // compared under the other name
     TensorDifference difference{.key = key, .first = {}, .second = {}};
-    const auto a = first.whole_tensors().tensors.find(key), b = second.whole_tensors().tensors.find(key);
-    const bool in_first = a != first.whole_tensors().tensors.end(),
-               in_second = b != second.whole_tensors().tensors.end();
+    const std::string second_key = key_among(theirs, ours, key);
+    const auto a = ours.find(key), b = theirs.find(second_key);
+    const bool in_first = a != ours.end(), in_second = b != theirs.end();
     if (in_first) difference.first = description(a->second);
     if (in_second) difference.second = description(b->second);
     if (!in_first || !in_second) {
@@ -86,7 +99,7 @@ std::vector<TensorDifference> compare_checkpoints(const CheckpointReader& first,
     } else if (a->second.shape != b->second.shape) {
       difference.kind = Kind::kShape;
     } else {
-      compare_values(first, second, options, difference);
+      compare_values(first, second, second_key, options, difference);
       const bool is_same_type = a->second.type == b->second.type;
       if (!is_same_type) difference.kind = Kind::kDtype;
       if (is_same_type && difference.num_different == 0) continue;

@@ -2,6 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <array>
+
+#include "megatron/dist_checkpointing/stored_tensors.h"
+
 namespace megatron {
 
 std::string rng_state_key(int pp_rank, int pp_size, int tp_rank, int tp_size) {
@@ -18,11 +22,28 @@ std::string expert_extra_state_key(std::string_view module, std::optional<int64_
   return fmt::format("{}._extra_state/shard_{}.{}_{}.{}", module, *layer, expert, num_layers, num_experts);
 }
 
-std::string local_expert_norm_key(std::string_view key) {
-  constexpr std::string_view kNorm = ".pre_mlp_layernorm.";
-  const size_t place = key.find(kNorm);
-  if (place == std::string_view::npos) return {};
-  return fmt::format("{}.mlp.linear_fc1.layer_norm_{}", key.substr(0, place), key.substr(place + kNorm.size()));
+std::string other_norm_key(std::string_view key) {
+  struct Names {
+    std::string_view one, other;
+  };
+  static constexpr auto kNorms = std::to_array<Names>({
+      {".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_"},
+      {".mlp.linear_fc1.layer_norm_", ".pre_mlp_layernorm."},
+      {".self_attention.linear_q_up_proj.layer_norm_", ".self_attention.q_layernorm."},
+      {".self_attention.linear_kv_up_proj.layer_norm_", ".self_attention.kv_layernorm."},
+      {".self_attention.q_layernorm.", ".self_attention.linear_q_up_proj.layer_norm_"},
+      {".self_attention.kv_layernorm.", ".self_attention.linear_kv_up_proj.layer_norm_"},
+  });
+  for (const Names& norm : kNorms)
+    if (const size_t place = key.find(norm.one); place != std::string_view::npos)
+      return fmt::format("{}{}{}", key.substr(0, place), norm.other, key.substr(place + norm.one.size()));
+  return {};
+}
+
+std::string found_key(const StoredTensors& tensors, const std::string& key) {
+  if (tensors.type_of(key)) return key;
+  std::string other = other_norm_key(key);
+  return !other.empty() && tensors.type_of(other) ? other : key;
 }
 
 std::string optimizer_state_key(std::string_view state, std::string_view parameter_key) {

@@ -71,9 +71,14 @@ std::string extra_state_key(std::string_view module, int64_t shard, int64_t num_
 std::string expert_extra_state_key(std::string_view module, std::optional<int64_t> layer, int64_t num_layers,
                                    int64_t expert, int64_t num_experts);
 
-/// The name that Megatron's layers without Transformer Engine give the norm before experts, that of a norm which is
-/// part of a dense feed-forward; empty for any other tensor.
-std::string local_expert_norm_key(std::string_view key);
+/// The other name that a norm may have: Transformer Engine's linear layers contain the norm before them, and Megatron's
+/// layers without it keep it as a module of its own where attention is latent, and name the norm before experts like
+/// that of a dense feed-forward. Empty for tensors with one name.
+std::string other_norm_key(std::string_view key);
+
+class StoredTensors;
+/// The name that a tensor has among these: `key`, or its other_norm_key() if that one alone is stored.
+std::string found_key(const StoredTensors& tensors, const std::string& key);
 
 /// Names of the float32 tensors that an optimizer keeps for each parameter.
 namespace optimizer_state {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <span>
 
 #include "megatron/base/error.h"
 
@@ -71,8 +72,13 @@ std::string stored_norm_name(std::string_view name, const LayerModules& layer) {
       {"input_layernorm.", "self_attention.linear_qkv.layer_norm_"},
       {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"},
   });
-  if (layer.has_latent_attention) return std::string(name);
-  for (const Renamed& norm : kNorms)
+  static constexpr auto kLatentNorms = std::to_array<Renamed>({
+      {"self_attention.q_layernorm.", "self_attention.linear_q_up_proj.layer_norm_"},
+      {"self_attention.kv_layernorm.", "self_attention.linear_kv_up_proj.layer_norm_"},
+      kNorms[1],
+  });
+  const std::span<const Renamed> norms = layer.has_latent_attention ? std::span<const Renamed>(kLatentNorms) : kNorms;
+  for (const Renamed& norm : norms)
     if (name.starts_with(norm.module) && !(norm.module == kNorms[1].module && layer.has_experts))
       return std::string(norm.stored) + std::string(name.substr(norm.module.size()));
   return std::string(name);

@@ -25,8 +25,9 @@ struct LayerModules {
 /// @throw NotSupported for names of Megatron before its Core models (language_model.*), and of experts in one matrix.
 ModuleName parse_module_name(std::string_view name);
 
-/// Distributed checkpoints name the norms before attention and feed-forward after the linears that they precede, as
-/// Transformer Engine has them, whatever modules the model has. Latent attention keeps the modules' names.
+/// Distributed checkpoints name norms after the linears that they precede, as Transformer Engine has them, whatever
+/// modules the model has: those before attention and feed-forward, and those of latent vectors. The norm before latent
+/// attention keeps its module's name, for several linears follow it.
 /// @param name  within a layer.
 std::string stored_norm_name(std::string_view name, const LayerModules& layer);
 

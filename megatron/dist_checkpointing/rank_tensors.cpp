@@ -36,6 +36,14 @@ KeyParts parts_of(const std::string& key) {
   return {.is_of_layer = true, .layer = parsed.layer, .name = parsed.name};
 }
 
+/// The module that a norm before a linear is without Transformer Engine.
+std::string_view own_module_of(std::string_view norm) {
+  const auto precedes = [&](std::string_view linear) { return norm.find(linear) != std::string_view::npos; };
+  if (precedes("linear_q_up_proj.")) return "q_layernorm.";
+  if (precedes("linear_kv_up_proj.")) return "kv_layernorm.";
+  return precedes("linear_qkv.") ? "input_layernorm." : "pre_mlp_layernorm.";
+}
+
 /// The place of a tensor among those of its layer: module, then what is registered within it. Attention has its core
 /// and its output before the projections; parameters of a module come before those of modules within it.
 std::tuple<int64_t, int64_t> place_in_layer(std::string_view name, bool has_local_layers) {
@@ -65,8 +73,7 @@ std::tuple<int64_t, int64_t> place_in_layer(std::string_view name, bool has_loca
   static constexpr auto kParameters =
       std::to_array<std::string_view>({"layer_norm_weight", "layer_norm_bias", "weight", "bias"});
   const auto parameter = std::ranges::find_if(kParameters, [&](std::string_view end) { return name.ends_with(end); });
-  if (has_local_layers && name.find(".layer_norm_") != std::string_view::npos)  // norms are modules of their own
-    name = name.find("linear_qkv.") != std::string_view::npos ? "input_layernorm." : "pre_mlp_layernorm.";
+  if (has_local_layers && name.find(".layer_norm_") != std::string_view::npos) name = own_module_of(name);
   const auto is_of = [&](std::string_view module) {
     if (module == "experts.") return name.find(kExpertLinears) != std::string_view::npos;
     const size_t at = name.find(module);

@@ -43,10 +43,10 @@ MultiLatentAttention::MultiLatentAttention(const ModuleContext& context, int64_t
   if (!context.config.qk_layernorm) return;
   const MlaConfig& mla = *context.config.mla;
   if (mla.q_lora_rank)
-    register_module(q_layernorm_,
-                    std::make_unique<Norm>(context.at("q_layernorm"), *mla.q_lora_rank, NormPlace::kQueryLatent));
-  register_module(kv_layernorm_,
-                  std::make_unique<Norm>(context.at("kv_layernorm"), mla.kv_lora_rank, NormPlace::kResidualStream));
+    register_module(q_layernorm_, std::make_unique<Norm>(context.norm_before("q_layernorm", "linear_q_up_proj"),
+                                                         *mla.q_lora_rank, NormPlace::kQueryLatent));
+  register_module(kv_layernorm_, std::make_unique<Norm>(context.norm_before("kv_layernorm", "linear_kv_up_proj"),
+                                                        mla.kv_lora_rank, NormPlace::kResidualStream));
 }
 
 void MultiLatentAttention::register_projections(const ModuleContext& context) {

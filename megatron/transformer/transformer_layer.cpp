@@ -16,13 +16,11 @@ std::unique_ptr<Attention> make_attention(const ModuleContext& context, Mixer mi
   return std::make_unique<SelfAttention>(context, layer_number);
 }
 
-/// A norm that has the name of the linear layer beside it in checkpoints, or a name of its own: without such a linear,
-/// and in layers with latent attention.
+/// A norm that has the name of the linear layer beside it in checkpoints, or without such a layer a name of its own.
 using NormNames = ModuleContext (ModuleContext::*)(std::string_view norm, std::string_view linear) const;
 std::unique_ptr<Norm> make_norm(const ModuleContext& context, NormNames names, std::string_view norm,
                                 std::string_view linear) {
-  const bool has_own_name = context.config.mla || linear.empty();
-  return std::make_unique<Norm>(has_own_name ? context.at(norm) : (context.*names)(norm, linear),
+  return std::make_unique<Norm>(linear.empty() ? context.at(norm) : (context.*names)(norm, linear),
                                 context.config.hidden_size, NormPlace::kResidualStream);
 }
 
@@ -51,7 +49,8 @@ TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_n
       register_module(slot, make_norm(context, &ModuleContext::norm_behind, name, linear));
   };
   if (kind.mixer != Mixer::kNone) {
-    add_pre(input_layernorm_, "input_layernorm", "self_attention.linear_qkv");
+    // The projections of latent attention have no norm before them in Transformer Engine either.
+    add_pre(input_layernorm_, "input_layernorm", context.config.mla ? "" : "self_attention.linear_qkv");
     register_module(self_attention_, make_attention(context.at("self_attention"), kind.mixer, layer_number));
     add_post(post_self_attn_layernorm_, "post_self_attn_layernorm", "self_attention.linear_proj");
   }

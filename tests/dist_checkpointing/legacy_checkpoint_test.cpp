@@ -94,7 +94,16 @@ TEST(ModuleName, OfNormsFollowsTheLinearsThatTheyPrecede) {
   EXPECT_EQ(stored_norm_name("input_layernorm.bias", {}), "self_attention.linear_qkv.layer_norm_bias");
   EXPECT_EQ(stored_norm_name("pre_mlp_layernorm.weight", {}), "mlp.linear_fc1.layer_norm_weight");
   EXPECT_EQ(stored_norm_name("pre_mlp_layernorm.weight", {.has_experts = true}), "pre_mlp_layernorm.weight");
-  EXPECT_EQ(stored_norm_name("input_layernorm.weight", {.has_latent_attention = true}), "input_layernorm.weight");
+  const LayerModules latent{.has_latent_attention = true};
+  EXPECT_EQ(stored_norm_name("input_layernorm.weight", latent), "input_layernorm.weight");
+  EXPECT_EQ(stored_norm_name("pre_mlp_layernorm.weight", latent), "mlp.linear_fc1.layer_norm_weight");
+  EXPECT_EQ(stored_norm_name("self_attention.q_layernorm.weight", latent),
+            "self_attention.linear_q_up_proj.layer_norm_weight");
+  EXPECT_EQ(stored_norm_name("self_attention.kv_layernorm.bias", latent),
+            "self_attention.linear_kv_up_proj.layer_norm_bias");
+  EXPECT_EQ(stored_norm_name("self_attention.linear_kv_up_proj.layer_norm_weight", latent),
+            "self_attention.linear_kv_up_proj.layer_norm_weight");
+  EXPECT_EQ(stored_norm_name("self_attention.q_layernorm.weight", {}), "self_attention.q_layernorm.weight");
 }
 
 TEST(BucketSlots, FillBucketsOfMegatronsSizesFromTheLastParameter) {

@@ -23,20 +23,24 @@ void append_attention_tensors(std::vector<TensorRule>& rules) {
       {"decoder.layers.input_layernorm.weight", {"model.layers.{}.input_layernorm.weight"}},
       {"decoder.layers.self_attention.linear_q_proj.weight", {"model.layers.{}.self_attn.q_proj.weight"}},
       {"decoder.layers.self_attention.linear_q_down_proj.weight", {"model.layers.{}.self_attn.q_a_proj.weight"}},
-      {"decoder.layers.self_attention.q_layernorm.weight", {"model.layers.{}.self_attn.q_a_layernorm.weight"}},
+      {"decoder.layers.self_attention.linear_q_up_proj.layer_norm_weight",
+       {"model.layers.{}.self_attn.q_a_layernorm.weight"}},
       {"decoder.layers.self_attention.linear_q_up_proj.weight", {"model.layers.{}.self_attn.q_b_proj.weight"}},
       {"decoder.layers.self_attention.linear_kv_down_proj.weight",
        {"model.layers.{}.self_attn.kv_a_proj_with_mqa.weight"}},
-      {"decoder.layers.self_attention.kv_layernorm.weight", {"model.layers.{}.self_attn.kv_a_layernorm.weight"}},
+      {"decoder.layers.self_attention.linear_kv_up_proj.layer_norm_weight",
+       {"model.layers.{}.self_attn.kv_a_layernorm.weight"}},
       {"decoder.layers.self_attention.linear_kv_up_proj.weight", {"model.layers.{}.self_attn.kv_b_proj.weight"}},
       {"decoder.layers.self_attention.linear_proj.weight", {"model.layers.{}.self_attn.o_proj.weight"}},
-      {"decoder.layers.pre_mlp_layernorm.weight", {"model.layers.{}.post_attention_layernorm.weight"}},
   };
   rules.insert(rules.end(), attention.begin(), attention.end());
 }
 
 void append_feed_forward_tensors(std::vector<TensorRule>& rules) {
+  const std::string norm = "model.layers.{}.post_attention_layernorm.weight";
   const std::vector<TensorRule> feed_forward = {
+      {"decoder.layers.mlp.linear_fc1.layer_norm_weight", {norm}},
+      {"decoder.layers.pre_mlp_layernorm.weight", {norm}},
       {"decoder.layers.mlp.linear_fc1.weight",
        {"model.layers.{}.mlp.gate_proj.weight", "model.layers.{}.mlp.up_proj.weight"}},
       {"decoder.layers.mlp.linear_fc2.weight", {"model.layers.{}.mlp.down_proj.weight"}},
@@ -150,8 +154,8 @@ Family deepseek_family(const DeepseekDefaults& defaults) {
                             {"mlp_bias", {false}},
                             {"moe_layer_freq", {1}},
                             {"rope_interleave", {true}}},
-                // Repetitions of other sizes, how runs of old are laid out, and what transformers returns.
-                .without_effect = {"head_dim", "qk_head_dim", "ep_size", "pretraining_tp", "output_router_logits"},
+                // Repetitions of other sizes, the layout of a run, and an option of what transformers returns.
+                .without_effect = {"head_dim", "qk_head_dim", "ep_size", "output_router_logits"},
                 .derive = {},
                 .restore = {},
                 .tensors = llama_outer_tensors(),

@@ -40,9 +40,11 @@ Object& make_rng_state(TorchObject& object, uint64_t seed, uint64_t tp_rank, uin
 /// "decoder.layers.mlp.linear_fc1" of the key of its weight.
 std::string module_of(const std::string& key) { return key.substr(0, key.rfind('.')); }
 
-/// Megatron's own modules, embedding, output layer and router, have none.
+/// Megatron's own modules have none: embedding, output layer, router, and the gate of shared experts.
 bool has_extra_state(const StoredName& stored) {
-  return stored.key.starts_with("decoder.") && !module_of(stored.key).ends_with(".router");
+  const std::string module = module_of(stored.key);
+  return (stored.key.starts_with("decoder.") || stored.key.starts_with("mtp.")) && !module.ends_with(".router") &&
+         !module.ends_with(".shared_experts");
 }
 
 /// Says whether layers of this name are one tensor.
@@ -125,7 +127,7 @@ void add_extra_states(CheckpointWriter& writer, std::span<const ParameterPlace> 
 std::vector<ParameterPlace> parameter_places(const std::map<std::string, GlobalTensor, std::less<>>& model) {
   std::vector<ParameterPlace> places;
   for (const auto& [key, tensor] : model) {
-    if (key.starts_with("optimizer.") || !key.starts_with("decoder.")) continue;
+    if (!key.starts_with("decoder.") && !key.starts_with("mtp.")) continue;
     const bool stacked = is_stacked(key), has_experts = key.find(".experts.experts.") != std::string::npos;
     const int64_t num_layers = stacked ? tensor.shape[0] : 1, num_experts = has_experts ? tensor.shape[stacked] : 1;
     for (int64_t layer = 0; layer < num_layers; ++layer)

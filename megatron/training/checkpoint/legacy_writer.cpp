@@ -46,13 +46,11 @@ LegacyWriter::LegacyWriter(const CheckpointReader& reader, const TargetLayout& l
       "[checkpoint] the form torch cannot hold expert tensor parallelism of {} beside tensor "
       "parallelism of {}: its folders have one number for both. Give equal sizes, or keep torch_dist.",
       division.expert_tensor, division.tensor);
-  for (const auto& [key, tensor] : model_) {
+  for (const auto& [key, tensor] : model_)
     require<NotSupported>(!key.starts_with("mtp.") || division.has_one_stage(),
                           "[checkpoint] {}: multi-token prediction on several pipeline stages in the form torch is "
                           "unsupported. Keep torch_dist, or give one stage.",
                           key);
-    has_latent_attention_ |= key.find("self_attention.linear_kv_") != std::string::npos;
-  }
   const CheckpointReader::CommonState common = reader_.read_common_state();
   if (common.state().find(common_state::kOptimizer)) optimizer_.emplace(reader_);
   const Object* without = common.state().at(common_state::kArgs).find("no_save_rng");
@@ -100,9 +98,11 @@ std::string LegacyWriter::module_name(const RankTensor& tensor, const StagePart&
   if (tensor.is_shared_embedding && !part.has_embedding) return "output_layer.weight";
   std::string name = tensor.name;
   // Without Transformer Engine the norms are modules of their own.
-  if (layout_.division.has_local_layers && !has_latent_attention_ && tensor.layer)
+  if (layout_.division.has_local_layers && tensor.layer)
     for (const auto& [stored, module] :
          {std::pair<std::string_view, std::string_view>{"self_attention.linear_qkv.layer_norm_", "input_layernorm."},
+          {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm."},
+          {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm."},
           {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."}})
       if (name.starts_with(stored)) name = std::string(module) + name.substr(stored.size());
   constexpr std::string_view kExperts = "mlp.experts.experts.";
@@ -126,7 +126,8 @@ std::vector<std::string> LegacyWriter::extra_states(const std::vector<std::strin
   for (const std::string& name : names) {
     const std::string module = name.substr(0, name.rfind('.'));
     const std::string_view last = std::string_view(module).substr(module.rfind('.') + 1);
-    const bool is_linear = last.starts_with("linear_"), is_norm = last.find("layernorm") != std::string_view::npos;
+    const bool is_linear = last.starts_with("linear_") || last == "eh_proj";
+    const bool is_norm = last.find("layernorm") != std::string_view::npos || last == "enorm" || last == "hnorm";
     if (!name.starts_with("embedding.") && (is_linear || (is_norm && !layout_.division.has_local_layers)))
       modules.insert(module + "._extra_state");
   }

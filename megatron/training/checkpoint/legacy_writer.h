@@ -61,7 +61,7 @@ class LegacyWriter {
   std::optional<StoredOptimizer> optimizer_;
   std::map<std::string, GlobalTensor, std::less<>> model_;
   std::map<std::string, std::vector<std::string>> states_;
-  bool has_latent_attention_ = false, has_generators_ = false;
+  bool has_generators_ = false;
 };
 
 /// Writes a checkpoint of any form as one of the form torch, with its optimizer.

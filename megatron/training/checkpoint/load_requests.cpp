@@ -27,8 +27,7 @@ std::optional<std::string> main_params_key(const StoredTensors& reader, const st
 
 /// Under the name that the checkpoint has for it.
 CheckpointPlacement found_in(const StoredTensors& reader, CheckpointPlacement placement) {
-  std::string other = local_expert_norm_key(placement.key);
-  if (!other.empty() && !reader.type_of(placement.key) && reader.type_of(other)) placement.key = std::move(other);
+  placement.key = found_key(reader, placement.key);
   return placement;
 }
 

@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
+#include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/dist_checkpointing/safetensors_folder.h"
 #include "megatron/training/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/training/checkpoint/checkpointer.h"
@@ -43,14 +44,15 @@ class StoredParameter {
   }
   void read_into(const ParameterPieces& parameter, std::byte* destination) const {
     const Box box = stored_box(parameter);
+    const std::string key = found_key(tensors_, parameter.key);
     const View view{destination, info(type_of(parameter)).dtype.value(), box.sizes, box.sizes.contiguous_strides()};
     if (parameter.is_padded)
-      tensors_.read_resized_tensor(parameter.key, box.offsets, view);
+      tensors_.read_resized_tensor(key, box.offsets, view);
     else
-      tensors_.read_tensor(parameter.key, stored_shape(parameter), box.offsets, view);
+      tensors_.read_tensor(key, stored_shape(parameter), box.offsets, view);
   }
   ElementType type_of(const ParameterPieces& parameter) const {
-    const auto type = tensors_.type_of(parameter.key);
+    const auto type = tensors_.type_of(found_key(tensors_, parameter.key));
     require<CheckpointError>(type && info(*type).dtype,
                              "[hugging_face] the checkpoint has no weights for {}. It must be of the model that "
                              "config.json describes.",
