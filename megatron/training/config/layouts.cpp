@@ -17,6 +17,9 @@ ParallelLayout parallel_layout_of(const PretrainConfig& config) {
   if (config.experts.num_experts) {
     sizes.expert_model_parallel_size = size(parallel.expert_model_parallel_size);
     sizes.expert_tensor_parallel_size = size(parallel.expert_tensor_parallel_size.value());
+  } else if (parallel.use_tp_pp_dp_mapping) {
+    // Stages must be those of the dense grid, in which they come behind the ranks that share a sequence.
+    sizes.expert_tensor_parallel_size = sizes.tensor_model_parallel_size * sizes.context_parallel_size;
   }
   sizes.num_distributed_optimizer_instances = size(parallel.num_distributed_optimizer_instances);
   // Only these have other copies than the first and last stage, which share the output layer's weights.

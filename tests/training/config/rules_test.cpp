@@ -25,6 +25,19 @@ struct Refused {
   int world_size = 1;
 };
 
+/// The grid of experts, which a dense model does not have, does not stand in the way.
+TEST(Rules, LetADenseModelNumberItsStagesBeforeReplicasWithContextParallelism) {
+  for (const char* more : {"", " --expert-tensor-parallel-size 4"}) {
+    const ParallelLayout layout = parallel_layout_of(
+        parse(words_of("--tensor-model-parallel-size 2 --context-parallel-size 2 --pipeline-model-parallel-size 2 "
+                       "--sequence-parallel --use-tp-pp-dp-mapping --global-batch-size 8" +
+                       std::string(more)),
+              16));
+    EXPECT_EQ(layout.groups(GroupKind::kPp).front(), (std::vector<int>{0, 4}));
+    EXPECT_EQ(layout.groups(GroupKind::kDp).front(), (std::vector<int>{0, 8}));
+  }
+}
+
 TEST(Rules, RefuseContradictionsWithTheReason) {
   const std::vector<Refused> cases{
       {{"--num-layers", "12", "--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "4"},
