@@ -240,6 +240,10 @@ std::string memory_estimate(const PretrainConfig& config) {
   if (positions > kPartThatCounts * (state + activations))
     text += fmt::format(" The table of --max-position-embeddings {} has {:.0f} MiB of them.",
                         config.transformer.max_sequence_length, positions);
+  const int64_t ranks = config.parallel.expert_model_parallel_size;
+  if (config.transformer.moe && ranks < config.transformer.moe->num_experts)
+    text += fmt::format(" A larger --expert-model-parallel-size than {} shares its {} experts between more ranks.",
+                        ranks, config.transformer.moe->num_experts);
   return text;
 }
 

@@ -155,6 +155,18 @@ TEST(TheoreticalMemory, EstimatesTheTableOfPositionsAndNamesItsFlag) {
   EXPECT_THAT(memory_estimate(config), HasSubstr("The table of --max-position-embeddings 2147483647 has"));
 }
 
+TEST(TheoreticalMemory, NamesTheFlagThatSharesExperts) {
+  const auto estimate = [](const std::string& words, int num_ranks) {
+    PretrainConfig config = testing::parse(testing::words_of(words), num_ranks);
+    config.transformer.padded_vocab_size = 128;
+    return memory_estimate(config);
+  };
+  EXPECT_THAT(estimate("--num-experts 4 --expert-model-parallel-size 2", 2),
+              HasSubstr("A larger --expert-model-parallel-size than 2 shares its 4 experts between more ranks."));
+  for (const auto& [words, num_ranks] : {std::pair{"--num-experts 4 --expert-model-parallel-size 4", 4}, {"", 1}})
+    EXPECT_THAT(estimate(words, num_ranks), Not(HasSubstr("--expert-model-parallel-size")));
+}
+
 TEST(HostTables, ThatDoNotFitAreRefusedWithTheirFlagAlone) {
   const auto refusal = [](const std::string& words, int64_t ranks_here = 1) -> std::string {
     PretrainConfig config = testing::parse(testing::words_of(words));
