@@ -1,4 +1,6 @@
 // Mixtures of experts.
+#include <algorithm>
+
 #include "megatron/training/config/fields.h"
 
 namespace megatron {
@@ -18,6 +20,18 @@ void keep_single_values(Field& field, std::vector<T>& values) {
     else
       values = List::from(value);
   };
+}
+
+bool balances_by(const ExpertsConfig& experts, LoadBalancingType type) {
+  const std::vector<LoadBalancingType>& types = experts.router_load_balancing_type;
+  return std::ranges::find(types, type) != types.end();
+}
+
+constexpr const char* kScores = "--num-experts and another --moe-router-load-balancing-type than sinkhorn";
+
+/// Says whether experts are chosen by scores. Sinkhorn's choice has its own probabilities, as in Megatron.
+FieldCondition chooses_by_scores(const ExpertsConfig& experts, const FieldCondition& has_experts) {
+  return [&experts, has_experts] { return has_experts() && !balances_by(experts, LoadBalancingType::kSinkhorn); };
 }
 
 /// Words of a command line that trains a small mixture of experts.
@@ -72,33 +86,34 @@ void describe_sizes(FieldTable& table, PretrainConfig& config, const FieldCondit
 
 void describe_router(FieldTable& table, PretrainConfig& config, const FieldCondition& has_experts) {
   ExpertsConfig& experts = config.experts;
+  const FieldCondition by_scores = chooses_by_scores(experts, has_experts);
   table.begin_group("Router of a mixture of experts", "Which experts a token goes to, and with which probability.");
   table.add("moe_router_topk", experts.router_topk, "experts of each token")
       .at_least(1)
       .gives_weights_meaning()
       .needs("--num-experts", has_experts)
-      .known_as("experts-per-token num-experts-per-tok top-k topk moe-topk")
+      .known_as("experts-per-token num-experts-per-tok top-k topk moe-topk moe-top-k")
       .such_as(such_as("--moe-router-topk 3"));
   table
       .add("moe_router_score_function", experts.router_score_function,
            "what makes a probability of a logit; sigmoid and sqrtsoftplus are divided by their sum over the chosen "
            "experts")
       .gives_weights_meaning()
-      .needs("--num-experts", has_experts)
+      .needs(kScores, by_scores)
       .such_as(such_as("--moe-router-score-function sigmoid"));
   table
       .add("moe_router_pre_softmax", experts.router_pre_softmax,
            "softmax over all experts before the choice, not over the chosen ones after it")
       .gives_weights_meaning()
       .needs("--num-experts and --moe-router-score-function softmax",
-             [&experts, has_experts] {
-               return has_experts() && experts.router_score_function == kernels::RouterScore::kSoftmax;
+             [&experts, by_scores] {
+               return by_scores() && experts.router_score_function == kernels::RouterScore::kSoftmax;
              })
       .such_as(such_as("--moe-router-pre-softmax"));
   table.add("moe_router_topk_scaling_factor", experts.router_topk_scaling_factor, "multiplies the probabilities")
       .above(0)
       .gives_weights_meaning()
-      .needs("--num-experts", has_experts)
+      .needs(kScores, by_scores)
       .such_as(such_as("--moe-router-topk-scaling-factor 2.5"));
   table
       .add("moe_router_num_groups", experts.router_num_groups,
@@ -107,12 +122,12 @@ void describe_router(FieldTable& table, PretrainConfig& config, const FieldCondi
       .at_most(static_cast<double>(kernels::RouterTopkOptions::kMostGroups))
       .gives_weights_meaning()
       .needs("--num-experts and --moe-router-group-topk",
-             [&experts, has_experts] { return has_experts() && experts.router_group_topk.has_value(); })
+             [&experts, by_scores] { return by_scores() && experts.router_group_topk.has_value(); })
       .such_as(such_as("--moe-router-num-groups 2 --moe-router-group-topk 1"));
   table.add("moe_router_group_topk", experts.router_group_topk, "groups of experts that a token may use")
       .at_least(1)
       .gives_weights_meaning()
-      .needs("--num-experts", has_experts)
+      .needs(kScores, by_scores)
       .such_as(such_as("--moe-router-num-groups 2 --moe-router-group-topk 1"));
   table
       .add("moe_router_group_score_topk", experts.router_group_score_topk,
@@ -121,7 +136,7 @@ void describe_router(FieldTable& table, PretrainConfig& config, const FieldCondi
       .at_least(1)
       .gives_weights_meaning()
       .needs("--num-experts and --moe-router-group-topk",
-             [&experts, has_experts] { return has_experts() && experts.router_group_topk.has_value(); })
+             [&experts, by_scores] { return by_scores() && experts.router_group_topk.has_value(); })
       .such_as(such_as("--moe-router-num-groups 2 --moe-router-group-topk 1 --moe-router-group-score-topk 1"));
   table.add("moe_router_dtype", experts.router_dtype, "of logits and probabilities")
       .by_default("fp32; with --fp64 fp64")
@@ -151,7 +166,12 @@ void describe_balance(FieldTable& table, PretrainConfig& config, const FieldCond
       table.add("moe_aux_loss_coeff", experts.aux_loss_coeff, "weight of each auxiliary loss; 1e-2 is a usual one");
   keep_single_values(coeffs, experts.aux_loss_coeff);
   coeffs.at_least(0)
-      .needs("--num-experts", has_experts)
+      .needs("--num-experts and a loss among --moe-router-load-balancing-type",
+             [&experts, has_experts] {
+               return has_experts() && (balances_by(experts, LoadBalancingType::kAuxLoss) ||
+                                        balances_by(experts, LoadBalancingType::kSeqAuxLoss) ||
+                                        balances_by(experts, LoadBalancingType::kGlobalAuxLoss));
+             })
       .known_as("aux-loss-coeff router-aux-loss-coef moe-aux-loss-coef")
       .such_as(such_as("--moe-aux-loss-coeff 0.01"));
   table.add("moe_z_loss_coeff", experts.z_loss_coeff, "weight of a loss that keeps logits small; 1e-3 is a usual one")
@@ -172,7 +192,11 @@ void describe_balance(FieldTable& table, PretrainConfig& config, const FieldCond
            "balance without a loss: a bias of each expert, for the choice alone, moves after each step against its "
            "load")
       .gives_weights_meaning()
-      .needs("--num-experts", has_experts)
+      .needs("--num-experts and another --moe-router-load-balancing-type than sinkhorn and quantile_balancing",
+             [&experts, has_experts] {
+               return has_experts() && !balances_by(experts, LoadBalancingType::kSinkhorn) &&
+                      !balances_by(experts, LoadBalancingType::kQuantileBalancing);
+             })
       .such_as(such_as("--moe-router-score-function sigmoid --moe-router-enable-expert-bias"));
   table.add("moe_router_bias_update_rate", experts.router_bias_update_rate, "by how much it moves")
       .at_least(0)

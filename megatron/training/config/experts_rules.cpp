@@ -74,7 +74,9 @@ void check_router(const ExpertsConfig& experts, Mistakes& mistakes) {
                  num_experts);
   else
     check_groups(experts, mistakes);
-  if (topk == 1 && is_softmax && !experts.router_pre_softmax)
+  const bool is_sinkhorn = std::ranges::find(experts.router_load_balancing_type, LoadBalancingType::kSinkhorn) !=
+                           experts.router_load_balancing_type.end();  // whose probability of one expert is a sigmoid
+  if (topk == 1 && is_softmax && !experts.router_pre_softmax && !is_sinkhorn)
     mistakes.add({"--moe-router-topk", "--moe-router-pre-softmax"},
                  "--moe-router-topk 1 with softmax over the one chosen expert gives probability 1, so that the router "
                  "would learn nothing: give --moe-router-pre-softmax or --moe-router-score-function sigmoid");
@@ -107,6 +109,9 @@ void check_balance(const ExpertsConfig& experts, Mistakes& mistakes) {
     if (std::ranges::find(types, type) == types.end()) continue;
     if (types.size() > 1)
       mistakes.add({kTypes}, "{} {} excludes other types: it balances the choice itself", kTypes, name_of(type));
+    if (std::ranges::any_of(experts.aux_loss_coeff, [](double coeff) { return coeff != 0; }))
+      mistakes.add({kTypes, kCoeffs}, "{} does not go with {} {}, which adds no loss: leave {} out, or give 0", kCoeffs,
+                   kTypes, name_of(type), kCoeffs);
     if (experts.expert_capacity_factor)
       mistakes.add({kTypes, "--moe-expert-capacity-factor"},
                    "--moe-expert-capacity-factor {} does not go with {} {}: choose aux_loss, seq_aux_loss, "

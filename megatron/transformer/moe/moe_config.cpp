@@ -30,7 +30,8 @@ void MoeConfig::validate(ConfigRules& rules) const {
   rules.rule(ffn_hidden_size > 0, "ffn_hidden_size is {}; it must be above 0", ffn_hidden_size);
   rules.rule(topk.topk >= 1 && topk.topk <= num_experts, "topk {} is not between 1 and the {} experts", topk.topk,
              num_experts);
-  rules.rule(topk.topk != 1 || topk.score != kernels::RouterScore::kSoftmax || topk.pre_softmax,
+  rules.rule(topk.topk != 1 || topk.score != kernels::RouterScore::kSoftmax || topk.pre_softmax ||
+                 balances_by(LoadBalancingType::kSinkhorn),  // which has a sigmoid for one expert
              "topk 1 with softmax over the chosen expert gives probability 1 and no gradient: set pre_softmax");
   rules.rule(
       groups == 0 || (groups > 0 && groups <= kernels::RouterTopkOptions::kMostGroups && num_experts % groups == 0),

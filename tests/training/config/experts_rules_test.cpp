@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/training/config/differences.h"
 #include "megatron/training/config/fields.h"
 #include "megatron/transformer/layer_plan.h"
 #include "tests/training/config/command_line.h"
@@ -9,9 +10,12 @@
 namespace megatron {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::parse;
 using testing::refusal;
+using ::testing::UnorderedElementsAre;
 using testing::with;
 using testing::Words;
 using testing::words_of;
@@ -42,6 +46,10 @@ TEST(ExpertsRules, RefuseContradictionsWithTheReason) {
       {"--moe-aux-loss-coeff -0.1", "--moe-aux-loss-coeff -0.1: must be at least 0"},
       {"--moe-router-load-balancing-type aux_loss aux_loss --moe-aux-loss-coeff 1 2", "names aux_loss twice"},
       {"--moe-router-load-balancing-type sinkhorn aux_loss --moe-aux-loss-coeff 0 1", "sinkhorn excludes other types"},
+      {"--moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0.1",
+       "--moe-aux-loss-coeff does not go with --moe-router-load-balancing-type sinkhorn"},
+      {"--moe-router-load-balancing-type quantile_balancing --moe-aux-loss-coeff 0.1",
+       "--moe-aux-loss-coeff does not go with --moe-router-load-balancing-type quantile_balancing"},
       {"--moe-router-load-balancing-type sinkhorn --moe-expert-capacity-factor 1.5",
        "--moe-expert-capacity-factor 1.5 does not go with"},
       {"--moe-router-load-balancing-type quantile_balancing --moe-router-topk 4",
@@ -72,6 +80,27 @@ TEST(ExpertsRules, RefuseContradictionsWithTheReason) {
     SCOPED_TRACE(words);
     EXPECT_THAT(refusal_of_experts(words), HasSubstr(text));
   }
+}
+
+/// Functional tests of Megatron-LM train with it.
+TEST(ExpertsRules, TakeOneExpertWithSinkhornWhichHasASigmoidForIt) {
+  const PretrainConfig config = parse(
+      words_of("--num-experts 4 --moe-router-topk 1 --moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0"));
+  EXPECT_EQ(config.transformer.moe.value().topk.topk, 1);
+}
+
+TEST(ExpertsRules, FlagsThatTheKindOfBalanceDoesNotReadAreNamed) {
+  const auto idle = [](const std::string& words) {
+    return idle_settings(parse(words_of("--num-experts 4 --moe-router-score-function sigmoid " + words)));
+  };
+  EXPECT_THAT(idle(""), IsEmpty());
+  EXPECT_THAT(idle("--moe-router-load-balancing-type sinkhorn --moe-router-topk-scaling-factor 2 "
+                   "--moe-router-enable-expert-bias"),
+              UnorderedElementsAre(HasSubstr("--moe-router-score-function has no effect without --num-experts and "),
+                                   HasSubstr("--moe-router-topk-scaling-factor has no effect without "),
+                                   HasSubstr("--moe-router-enable-expert-bias has no effect without ")));
+  EXPECT_THAT(idle("--moe-router-load-balancing-type none --moe-aux-loss-coeff 0.1"),
+              ElementsAre(HasSubstr("--moe-aux-loss-coeff has no effect without ")));
 }
 
 TEST(ExpertsRules, ReportAllMistakesTogether) {

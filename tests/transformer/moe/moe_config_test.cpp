@@ -52,5 +52,12 @@ TEST(MoeConfig, RejectsEachValueThatNoLayerHas) {
   }
 }
 
+TEST(MoeConfig, TakesOneExpertBySoftmaxWithSinkhornWhichHasASigmoidForIt) {
+  MoeConfig config = valid();
+  config.topk.topk = 1;
+  config.load_balancing = {{LoadBalancingType::kSinkhorn, 0}};
+  EXPECT_NO_THROW(config.validate());
+}
+
 }  // namespace
 }  // namespace megatron::testing
