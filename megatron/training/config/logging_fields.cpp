@@ -33,6 +33,7 @@ void describe_wandb(FieldTable& table, LoggingConfig& logging) {
       .differs({.megatron = "needs the client of Weights & Biases, which sends what it gets, and the network",
                 .ours = "writes the client's offline form; 'wandb sync FOLDER' uploads it",
                 .in_force = logs_to_wandb})
+      .known_as("wandb use-wandb log-wandb")
       .such_as("--wandb-project gpt --wandb-exp-name first --wandb-save-dir logs");
   table.add("wandb_exp_name", logging.wandb_exp_name, "its name, which --wandb-project needs")
       .needs("--wandb-project", logs_to_wandb)

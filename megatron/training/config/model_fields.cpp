@@ -56,7 +56,8 @@ void describe_size(FieldTable& table, PretrainConfig& config) {
       .at_least(1)
       .taken_from_checkpoint(StoredValue::kTakenIfNotSet)
       .known_as(
-          "seq-len seqlen sequence-length sequence-len context-length context-size context block-size max-seq-len "
+          "seq-len seqlen ctx sequence-length sequence-len context-length context-size context block-size "
+          "max-seq-len "
           "max-seq-length max-sequence-length n-ctx ctx-len");
   table.add("encoder_seq_length", model.encoder_seq_length, "old name of --seq-length").at_least(1);
   table.add("decoder_seq_length", model.decoder_seq_length, "of encoder-decoder models; checked only")

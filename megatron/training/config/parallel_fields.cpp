@@ -14,7 +14,9 @@ void describe_sizes(FieldTable& table, PretrainConfig& config) {
   table.add("tensor_model_parallel_size", parallel.tensor_model_parallel_size, "ranks that share a layer's matrices")
       .at_least(1)
       .at_most(kMostRanks)
-      .known_as("tp tp-size tp-degree tensor-parallel tensor-parallel-size tensor-parallelism tensor-model-parallel");
+      .known_as(
+          "tp tp-size tp-degree tensor-parallel tensor-parallel-size tensor-parallelism tensor-model-parallel "
+          "model-parallel");
   table.add("pipeline_model_parallel_size", parallel.pipeline_model_parallel_size, "stages of layers")
       .at_least(1)
       .at_most(kMostRanks)
@@ -268,7 +270,8 @@ void describe_data_parallel(FieldTable& table, PretrainConfig& config) {
                              !config.checkpoint.no_save_optim;
                     },
                 .topic = "--use-distributed-optimizer --save"})
-      .known_as("zero zero1 zero-1 zero-stage distributed-optimizer");
+      .known_as("zero zero1 zero-1 zero-stage distributed-optimizer")
+      .known_as("fsdp use-fsdp zero2 zero-2 zero3 zero-3", "the state of the optimizer is cut, not the weights");
   table
       .add("num_distributed_optimizer_instances", parallel.num_distributed_optimizer_instances,
            "copies of the split state")

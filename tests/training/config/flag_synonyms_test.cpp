@@ -47,6 +47,11 @@ TEST(FlagSynonyms, AreSuggestedForWhatNewUsersWrite) {
   suggests("--dp", "; did you mean --nproc-per-node? (data parallelism has the ranks");
   suggests("--cp", "; did you mean --context-parallel-size?");
   suggests("--ep", "; did you mean --expert-model-parallel-size?");
+  suggests("--fsdp",
+           "; did you mean --use-distributed-optimizer? (the state of the optimizer is cut, not the weights)");
+  suggests("--ctx", "; did you mean --seq-length?");
+  suggests("--moe-top-k", "; did you mean --moe-router-topk?");
+  suggests("--wandb", "; did you mean --wandb-project?");
   suggests("--fp32", "; did you mean --bf16 or --fp16? (without either, weights are fp32)");
   suggests("--batch", "; did you mean --micro-batch-size or --global-batch-size? (the sequences of one pass, and");
   suggests("--learning-rate", "; did you mean --lr?");
