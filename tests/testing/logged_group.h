@@ -30,7 +30,7 @@ class LoggedProducts final : public Profiler {
   RankLog& log_;
 };
 
-/// Passes gathers, reductions and scatters to the real group: "all_gather" when one is issued, "wait" when it is waited
+/// Passes collectives on tensors to the real group: "all_gather" when one is issued, "wait" when it is waited
 /// for.
 class LoggedBackend final : public ProcessGroupBackend {
  public:
@@ -45,9 +45,10 @@ class LoggedBackend final : public ProcessGroupBackend {
   Pending do_all_gather(const OperationInfo& info, ConstView input, View output) override {
     return issue(info, real_.all_gather(input, output, {.site = info.site.view()}));
   }
-  Pending do_all_to_all(const OperationInfo&, ConstView, View, std::span<const int64_t>,
+  /// Of equal sections.
+  Pending do_all_to_all(const OperationInfo& info, ConstView input, View output, std::span<const int64_t>,
                         std::span<const int64_t>) override {
-    throw NotSupported("[LoggedBackend] all_to_all");
+    return issue(info, real_.all_to_all(input, output, {.site = info.site.view()}));
   }
   Pending do_broadcast(const OperationInfo&, View, int) override { throw NotSupported("[LoggedBackend] broadcast"); }
   Pending do_barrier(const OperationInfo&) override { throw NotSupported("[LoggedBackend] barrier"); }

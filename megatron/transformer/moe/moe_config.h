@@ -67,6 +67,7 @@ struct MoeConfig {
   int64_t shared_expert_intermediate_size = 0;  ///< f of all shared experts together; 0: there are none
   std::optional<int64_t> latent_size = {};      ///< routed experts work on hidden states of this size
   bool shared_expert_gate = false;              ///< their output times sigmoid(x w)
+  bool shared_expert_overlap = false;           ///< computed while tokens are on their way to their experts; same bits
   kernels::RouterTopkOptions topk;              ///< which experts, and with which probability
   std::vector<LoadBalancing> load_balancing;    ///< empty: none
   std::optional<double> z_loss_coeff;

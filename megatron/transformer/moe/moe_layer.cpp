@@ -111,12 +111,15 @@ Tensor MoeLayer::expert_output(Context& ctx, int64_t num_tokens, const Dispatche
   return unpermute(ctx, experts_->forward(ctx, rows, permutation.groups, probs), permutation);
 }
 
-Tensor MoeLayer::routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const {
+Tensor MoeLayer::routed_output(Context& ctx, const Tensor& tokens, const Routing& routing,
+                               const Meanwhile& meanwhile) const {
   if (!dispatcher_)
     return expert_output(ctx, tokens.size(0), {.tokens = tokens, .routing = routing, .sections = {}}, {});
-  if (!config_.expert_rank_capacity_factor || !ctx.is_training()) return dispatched_output(ctx, tokens, routing, {});
+  if (!config_.expert_rank_capacity_factor || !ctx.is_training())
+    return dispatched_output(ctx, tokens, routing, {}, meanwhile);
   if (!is_bounded_) return exact_output(ctx, tokens, routing);
-  return dispatched_output(ctx, tokens, routing, {.factor = config_.expert_rank_capacity_factor, .tokens = {}});
+  return dispatched_output(ctx, tokens, routing, {.factor = config_.expert_rank_capacity_factor, .tokens = {}},
+                           meanwhile);
 }
 
 /// The values that experts keep for backward may not fit where all tokens go to one rank; those of one layer at a time
@@ -131,7 +134,7 @@ Tensor MoeLayer::exact_output(Context& ctx, const Tensor& tokens, const Routing&
     const Tensor map = rounds > 1 ? rows_of_map(ctx, routing.map, begin, end) : routing.map;
     const auto function = [this, map, room](Context& c, const Payload& in) {
       const Routing own{.probs = at(in, "probs"), .map = map};
-      return Payload{{"output", dispatched_output(c, at(in, "tokens"), own, room)}};
+      return Payload{{"output", dispatched_output(c, at(in, "tokens"), own, room, {})}};
     };
     const Tensor output = at(recompute(ctx, {{"tokens", tokens}, {"probs", routing.probs}}, function), "output");
     sum = sum.defined() ? add(ctx, sum, output) : output;  // a token's output is 0 but in its own round
@@ -139,9 +142,9 @@ Tensor MoeLayer::exact_output(Context& ctx, const Tensor& tokens, const Routing&
   return sum;
 }
 
-Tensor MoeLayer::dispatched_output(Context& ctx, const Tensor& tokens, const Routing& routing,
-                                   const RowRoom& room) const {
-  const DispatchedTokens dispatched = dispatcher_->dispatch(ctx, tokens, routing, room);
+Tensor MoeLayer::dispatched_output(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom& room,
+                                   const Meanwhile& meanwhile) const {
+  const DispatchedTokens dispatched = dispatcher_->dispatch(ctx, tokens, routing, room, meanwhile);
   return dispatcher_->combine(ctx, expert_output(ctx, tokens.size(0), dispatched, room), dispatched);
 }
 
@@ -158,10 +161,14 @@ MoeOutput MoeLayer::forward(Context& ctx, const Tensor& x, const RouterInputs& i
   const int64_t h = x.size(-1);
   Tensor tokens = x.reshape({x.num_elements() / h, h});
   if (fc1_latent_weight_) tokens = linear(ctx, tokens, *fc1_latent_weight_, fc1_latent_bias_.get());
-  Tensor output = routed_output(ctx, tokens, routed.routing);
+  Tensor shared;
+  const auto compute_shared = [&] { shared = shared_output(ctx, x); };
+  const bool overlaps = shared_experts_ && config_.shared_expert_overlap;
+  Tensor output = routed_output(ctx, tokens, routed.routing, overlaps ? Meanwhile(compute_shared) : Meanwhile());
   if (fc2_latent_weight_) output = linear(ctx, output, *fc2_latent_weight_, fc2_latent_bias_.get());
   output = output.reshape(x.shape());
-  if (shared_experts_) output = add(ctx, output, shared_output(ctx, x));
+  if (shared_experts_ && !shared.defined()) compute_shared();
+  if (shared.defined()) output = add(ctx, output, shared);
   return {output, std::move(routed.losses), std::move(routed.tokens_per_expert)};
 }
 

@@ -1,6 +1,7 @@
 // The feed-forward part of a layer as a mixture of experts. Megatron Core: core/transformer/moe/moe_layer.py.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -44,10 +45,14 @@ class MoeLayer : public Module {
   void register_experts(const ModuleContext& context);
   Parameter& register_latent(std::unique_ptr<Parameter>& slot, const ModuleContext& context, std::string_view name,
                              const Shape& shape, double init_std);
-  /// @param tokens [t, h], or [t, latent size]. @return the same shape.
-  Tensor routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const;
+  /// Computes what does not need the tokens that are on their way between ranks. May be empty.
+  using Meanwhile = std::function<void()>;
+  /// @param tokens [t, h], or [t, latent size]. @param meanwhile  is called at most once. @return the shape of
+  /// `tokens`.
+  Tensor routed_output(Context& ctx, const Tensor& tokens, const Routing& routing, const Meanwhile& meanwhile) const;
   Tensor exact_output(Context& ctx, const Tensor& tokens, const Routing& routing) const;
-  Tensor dispatched_output(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom& room) const;
+  Tensor dispatched_output(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom& room,
+                           const Meanwhile& meanwhile) const;
   Tensor shared_output(Context& ctx, const Tensor& x) const;
   Tensor expert_output(Context& ctx, int64_t num_tokens, const DispatchedTokens& dispatched, const RowRoom& room) const;
 

@@ -24,18 +24,31 @@ Columns own_experts(const ProcessGroup& ep, int64_t num_experts) {
   return {.first = ep.rank() * count, .count = count};
 }
 
+using Meanwhile = std::function<void()>;
+
+/// exchange_rows(), beside which `meanwhile` computes if it is not empty.
+Tensor exchange_beside(Context& ctx, const Tensor& x, const ProcessGroup& group, RowExchange exchange,
+                       const Meanwhile& meanwhile) {
+  if (!meanwhile) return exchange_rows(ctx, x, group, exchange);
+  RowsInFlight in_flight = start_exchange(ctx, x, group, exchange);
+  meanwhile();
+  return finish_exchange(ctx, std::move(in_flight));
+}
+
 /// Gathers the tokens of all ranks of the expert grid on each of them. It needs no counts and one collective in each
 /// direction; its volume grows with the number of ranks.
 class AllGatherDispatcher final : public TokenDispatcher {
  public:
   explicit AllGatherDispatcher(const ProcessGroupCollection& groups) : ep_(groups.ep), tp_ep_(groups.tp_ep) {}
 
-  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom&) const override {
+  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom&,
+                            const Meanwhile& meanwhile) const override {
     const auto gather = [&](const Tensor& x) { return exchange_rows(ctx, x, tp_ep_, RowExchange::kGather); };
     const Columns own = own_experts(ep_, routing.map.size(1));
-    return {.tokens = gather(tokens),
-            .routing = {.probs = columns_of(ctx, gather(routing.probs), own),
-                        .map = columns_of(ctx, gather(routing.map), own)},
+    const Routing of_own{.probs = columns_of(ctx, gather(routing.probs), own),
+                         .map = columns_of(ctx, gather(routing.map), own)};
+    return {.tokens = exchange_beside(ctx, tokens, tp_ep_, RowExchange::kGather, meanwhile),
+            .routing = of_own,
             .num_sources = tp_ep_.size(),
             .sections = {}};
   }
@@ -54,8 +67,8 @@ class AllToAllDispatcher final : public TokenDispatcher {
   AllToAllDispatcher(const ProcessGroupCollection& groups, int64_t topk)
       : ep_(groups.ep), expt_tp_(groups.expt_tp), topk_(topk) {}
 
-  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing,
-                            const RowRoom& room) const override {
+  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom& room,
+                            const Meanwhile& meanwhile) const override {
     const int64_t t = tokens.size(0), s = section_size(t, room), n = ep_.size();
     const Columns own = own_experts(ep_, routing.map.size(1));
     DispatchedTokens result;
@@ -71,11 +84,15 @@ class AllToAllDispatcher final : public TokenDispatcher {
                                        .section_map = map.view(),
                                        .state = &ctx.step});
     });
-    const auto bring = [&](const Tensor& rows) {
-      return exchange_rows(ctx, exchange_rows(ctx, rows, ep_, RowExchange::kAllToAll), expt_tp_, RowExchange::kGather);
+    const auto bring = [&](const Tensor& rows, const Meanwhile& beside) {
+      const bool is_sent = ep_.size() > 1;
+      const Tensor received = exchange_beside(ctx, rows, ep_, RowExchange::kAllToAll, is_sent ? beside : Meanwhile());
+      return exchange_beside(ctx, received, expt_tp_, RowExchange::kGather, is_sent ? Meanwhile() : beside);
     };
-    result.tokens = bring(permute(ctx, tokens, sections));
-    result.routing = {.probs = columns_of(ctx, bring(permute(ctx, routing.probs, sections)), own), .map = bring(map)};
+    // The small tensors go first: collectives of one group take effect in order, and would wait for the tokens.
+    result.routing.probs = columns_of(ctx, bring(permute(ctx, routing.probs, sections), {}), own);
+    result.routing.map = bring(map, {});
+    result.tokens = bring(permute(ctx, tokens, sections), meanwhile);
     result.num_sources = static_cast<int64_t>(n) * expt_tp_.size();
     return result;
   }
@@ -102,8 +119,10 @@ class ReplicatedTokenDispatcher final : public TokenDispatcher {
  public:
   explicit ReplicatedTokenDispatcher(const ProcessGroupCollection& groups) : ep_(groups.ep), tp_ep_(groups.tp_ep) {}
 
-  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom&) const override {
+  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom&,
+                            const Meanwhile& meanwhile) const override {
     require(!ctx.is_training(), "[experts] ranks that have the same tokens cannot train: they sum no gradients.");
+    if (meanwhile) meanwhile();
     const Columns own = own_experts(ep_, routing.map.size(1));
     return {.tokens = tokens,
             .routing = {.probs = columns_of(ctx, routing.probs, own), .map = columns_of(ctx, routing.map, own)},

@@ -2,6 +2,7 @@
 // core/transformer/moe/token_dispatcher.py.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "megatron/comm/process_group_collection.h"
@@ -35,8 +36,9 @@ class TokenDispatcher {
   virtual ~TokenDispatcher() = default;
   /// @param tokens [t, h] of this rank. @param routing [t, all experts]
   /// @param room  for the tokens that go from one rank to another. All-gather has it for any routing.
-  virtual DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing,
-                                    const RowRoom& room) const = 0;
+  /// @param meanwhile  called once while tokens are on their way, to compute what does not need them; may be empty
+  virtual DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing, const RowRoom& room,
+                                    const std::function<void()>& meanwhile) const = 0;
   /// Sums the results of each token's experts. @param output [n, h], the results of this rank's experts for
   /// `dispatched`, or with expert tensor parallelism its part of that sum. @return [t, h]
   virtual Tensor combine(Context& ctx, const Tensor& output, const DispatchedTokens& dispatched) const = 0;

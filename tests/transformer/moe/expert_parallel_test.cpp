@@ -282,6 +282,31 @@ TEST(ExpertParallelLayer, GivesTheSameBitsTwice) {
   });
 }
 
+TEST(ExpertParallelLayer, SharedExpertsBesideTheDispatchChangeNoBit) {
+  const auto variant = [](bool overlaps, std::optional<double> room) {
+    return Variant{"shared", Unit::kAll, [overlaps, room](MoeConfig& m, TransformerConfig&) {
+                     m.shared_expert_intermediate_size = 6;
+                     m.shared_expert_gate = true;
+                     m.shared_expert_overlap = overlaps;
+                     m.expert_rank_capacity_factor = room;
+                   }};
+  };
+  for (const Layout& layout : {Layout{1, 1, 1, 1}, Layout{2, 1, 2, 1}, Layout{2, 1, 2, 1, kAllToAll},
+                               Layout{2, 1, 1, 2, kAllToAll}, Layout{4, 2, 2, 2, kAllToAll}, Layout{4, 2, 4, 1}})
+    for (const std::optional<double> room : {std::optional<double>(), std::optional<double>(4)})
+      for (const bool recomputes : {false, true})
+        run_ranks(layout.world, [&](RankContext& rank) {
+          const ProcessGroupCollection groups = groups_of(rank.world, layout);
+          Layer one(variant(false, room), groups, layout.dispatcher),
+              other(variant(true, room), groups, layout.dispatcher);
+          for (Layer* layer : {&one, &other}) layer->run(tokens_of(groups), recomputes);
+          EXPECT_EQ(one.output, other.output) << layout;
+          EXPECT_EQ(one.dx, other.dx) << layout;
+          for (size_t i = 0; i < one.weights().size(); ++i)
+            EXPECT_EQ(values_of(one.weights()[i]->main_grad()), values_of(other.weights()[i]->main_grad())) << layout;
+        });
+}
+
 /// All tokens go to the first expert, which has room for half of them: the flag says so on one rank at least. Without
 /// the bound, and with one that suffices, the results are those of a layer that has none, bit for bit. In rounds, sums
 /// over tokens are rounded in another order.

@@ -6,6 +6,7 @@
 
 #include "megatron/ops/weighted_rows.h"
 #include "tests/testing/golden_json.h"
+#include "tests/testing/logged_group.h"
 #include "tests/testing/rank_threads.h"
 #include "tests/testing/test_device.h"
 #include "tests/testing/tolerance.h"
@@ -78,7 +79,7 @@ void expect_golden(RankContext& rank, const Json& test) {
   Routing routing = routing_of(ctx, of_rank);
   tape.watch(routing.probs);
   const int64_t t = test["tokens"];
-  const DispatchedTokens dispatched = dispatcher->dispatch(ctx, tokens_of(ctx, rank.rank, of_rank), routing, {});
+  const DispatchedTokens dispatched = dispatcher->dispatch(ctx, tokens_of(ctx, rank.rank, of_rank), routing, {}, {});
   const auto experts = of_rank["experts"].get<std::vector<int64_t>>();
   ASSERT_EQ(dispatched.routing.map.size(1), std::ssize(experts));
   const Permutation permutation = sort_by_expert(ctx, dispatched.routing.map,
@@ -128,6 +129,33 @@ TEST(TokenDispatcherGolden, RowsProbabilitiesOutputsAndGradientsAreMegatrons) {
                              test["etp"].get<int>(), test["experts"].get<int>(), test["k"].get<int>()));
     run_ranks(kRanks, [&](RankContext& rank) { expect_golden(rank, test); });
   }
+}
+
+TEST(TokenDispatcher, ComputesWhatNeedsNoTokensWhileTheyAreOnTheirWay) {
+  const std::pair<TokenDispatcherType, const char*> cases[] = {
+      {TokenDispatcherType::kAllGather, "all_gather wait all_gather wait all_gather meanwhile wait "},
+      {TokenDispatcherType::kAllToAll, "all_to_all wait all_to_all wait all_to_all meanwhile wait "}};
+  for (const auto& [type, expected] : cases)
+    run_ranks(2, [&](RankContext& rank) {
+      TestDevice device(DeviceKind::kCpu, 1);
+      Context ctx = device.context();
+      RankLog log;
+      ProcessGroupCollection groups =
+          ProcessGroupCollection::make(rank.world, ParallelLayout({.world_size = 2, .expert_model_parallel_size = 2}));
+      LoggedGroup ep(groups.ep, rank.world.recorder(), log), tp_ep(groups.tp_ep, rank.world.recorder(), log);
+      groups.ep = ep.group();
+      groups.tp_ep = tp_ep.group();
+      MoeConfig config;
+      config.num_experts = 2;
+      config.token_dispatcher_type = type;
+      Tensor map = ctx.empty("map", {3, 2}, DType::kUInt8);
+      write_values<uint8_t>(ctx.device, std::vector<uint8_t>{1, 0, 0, 1, 1, 0}, map);
+      const Routing routing{.probs = upload(ctx, {3, 2}, {1, 0, 0, 1, 1, 0}), .map = map};
+      const Tensor tokens = upload(ctx, {3, 2}, {1, 2, 3, 4, 5, 6});
+      const auto dispatcher = make_token_dispatcher(groups, config);
+      dispatcher->dispatch(ctx, tokens, routing, {}, [&] { log += "meanwhile "; });
+      EXPECT_EQ(log, expected);
+    });
 }
 
 }  // namespace
