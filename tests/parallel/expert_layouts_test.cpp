@@ -55,6 +55,7 @@ std::string words_of(const ExpertLayout& layout) {
   if (layout.shards) words += "--use-distributed-optimizer ";
   if (layout.overlaps) words += "--overlap-grad-reduce --ddp-num-buckets 3 ";
   if (layout.overlaps && layout.shards) words += "--overlap-param-gather ";
+  if (layout.overlaps && layout.dispatcher != 0) words += "--moe-shared-expert-overlap ";
   return words;
 }
 
@@ -146,6 +147,28 @@ TEST(ExpertLayouts, AStepThatOverflowsIsRepeatedWithTheBitsOfAnUnboundedRun) {
         EXPECT_EQ(roomy.num_repeated, 0);
         EXPECT_EQ(roomy.values, unbounded.values);
       }
+}
+
+TEST(ExpertLayouts, SharedExpertsBesideTheDispatchChangeNoBit) {
+  const Layout layouts[] = {
+      {"--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall", 2},
+      {"--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall --moe-expert-rank-capacity-factor 0.9", 2},
+      {"--tensor-model-parallel-size 2 --sequence-parallel --moe-token-dispatcher-type flex "
+       "--use-distributed-optimizer",
+       2},
+      {"--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
+       "--moe-token-dispatcher-type alltoall --recompute-granularity selective --recompute-modules shared_experts",
+       4},
+      {"--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1 --expert-model-parallel-size 2 "
+       "--moe-token-dispatcher-type alltoall --recompute-granularity selective --recompute-modules moe",
+       4}};
+  for (const char* precision : {"", "--bf16 "})
+    for (const Layout& layout : layouts) {
+      SCOPED_TRACE(precision + layout.words);
+      const std::string words = model(precision + layout.words);
+      EXPECT_EQ(train_layout(words + " --moe-shared-expert-overlap", layout.num_ranks, kSteps),
+                train_layout(words, layout.num_ranks, kSteps));
+    }
 }
 
 const std::vector<Layout> kLayouts = {

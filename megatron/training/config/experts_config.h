@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@ struct ExpertsConfig {
   std::optional<int64_t> ffn_hidden_size;
   std::optional<int64_t> shared_expert_intermediate_size;
   bool shared_expert_gate = false;
+  bool shared_expert_overlap = false;
   std::optional<int64_t> latent_size;
 
   int64_t router_topk = 2;
@@ -61,10 +63,11 @@ struct ExpertsConfig {
   bool layer_recompute = false;  ///< old name of --recompute-modules moe
   bool per_layer_logging = false;
 
-  bool grouped_gemm = false;  ///< this and the next three are accepted without effect
+  bool grouped_gemm = false;  ///< this and what follows are accepted without effect
   bool permute_fusion = false;
   bool router_fusion = false;
   bool enable_routing_replay = false;
+  std::string flex_dispatcher_backend = "deepep";
 };
 
 }  // namespace megatron

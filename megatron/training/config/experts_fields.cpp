@@ -254,6 +254,22 @@ void describe_dispatch(FieldTable& table, PretrainConfig& config, const FieldCon
       .such_as(such_as("--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall"));
   table
       .add(
+          "moe_shared_expert_overlap", experts.shared_expert_overlap,
+          "compute the shared experts while tokens are on their way to the ranks of their experts, and their gradients "
+          "while those of the tokens are; no bit depends on it. Needs --moe-token-dispatcher-type alltoall or flex")
+      .needs(
+          "--moe-shared-expert-intermediate-size, and --expert-model-parallel-size or --expert-tensor-parallel-size "
+          "above 1",
+          [&experts, is_shared] { return is_shared() && experts.shared_expert_intermediate_size.has_value(); })
+      .differs({.megatron = "--moe-shared-expert-overlap changes the gradients by rounding, and does not go with "
+                            "--recompute-modules shared_experts",
+                .ours = "changes no bit, and goes with it",
+                .in_force = [&experts, is_shared] { return is_shared() && experts.shared_expert_overlap; }})
+      .such_as(
+          "--disable-bias-linear --moe-shared-expert-intermediate-size 64 --expert-model-parallel-size 2 "
+          "--moe-token-dispatcher-type alltoall --moe-shared-expert-overlap");
+  table
+      .add(
           "moe_expert_rank_capacity_factor", experts.expert_rank_capacity_factor,
           "a rank has room for this factor times the tokens that balanced experts would get; a step with more tokens "
           "is computed again, exactly. Without it there is room for any tokens, or on GPUs that are too small for that "
@@ -338,6 +354,9 @@ void describe_rest(FieldTable& table, PretrainConfig& config, const FieldConditi
   table.add("moe_enable_routing_replay", experts.enable_routing_replay, "let routers record and replay their choice")
       .without_effect(
           "they always can, for programs that use the library; pretrain_gpt does neither, as Megatron-LM's");
+  table.add("moe_flex_dispatcher_backend", experts.flex_dispatcher_backend, "")
+      .one_of({"deepep", "hybridep", "ncclep"})
+      .without_effect("--moe-token-dispatcher-type flex needs no library: it is the same as alltoall");
   table.add("moe_router_fusion", experts.router_fusion, "fuse the kernels of the router")
       .without_effect("these kernels are always fused");
 }

@@ -28,6 +28,10 @@ void check_sizes(const PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({"--moe-shared-expert-intermediate-size", "--disable-bias-linear"},
                  "--moe-shared-expert-intermediate-size {} needs --disable-bias-linear: shared experts have no biases",
                  *experts.shared_expert_intermediate_size);
+  if (experts.shared_expert_overlap && has_shared_experts &&
+      experts.token_dispatcher_type == TokenDispatcherType::kAllGather)
+    mistakes.add({"--moe-shared-expert-overlap", "--moe-token-dispatcher-type"},
+                 "--moe-shared-expert-overlap needs --moe-token-dispatcher-type alltoall or flex, not allgather");
   if (experts.shared_expert_gate && !has_shared_experts)
     mistakes.add({"--moe-shared-expert-gate", "--moe-shared-expert-intermediate-size"},
                  "--moe-shared-expert-gate needs --moe-shared-expert-intermediate-size: there is no shared expert");
@@ -177,6 +181,7 @@ MoeConfig moe_config_of(const PretrainConfig& config) {
                 .shared_expert_intermediate_size = experts.shared_expert_intermediate_size.value_or(0),
                 .latent_size = experts.latent_size,
                 .shared_expert_gate = experts.shared_expert_gate,
+                .shared_expert_overlap = experts.shared_expert_overlap,
                 .topk = {.topk = experts.router_topk,
                          .score = experts.router_score_function,
                          .pre_softmax = experts.router_pre_softmax,

@@ -26,6 +26,7 @@ struct NoEffectConfig {
   std::string transformer_impl = "transformer_engine";
   bool disable_jit_fuser = false;
   bool disable_bf16_reduced_precision_matmul = false;
+  bool use_transformer_engine_op_fuser = false;
   bool use_cpu_initialization = false;
   bool te_rng_tracker = false;
   bool no_load_rng = false;
@@ -54,6 +55,7 @@ struct NoEffectConfig {
   bool pytorch_profiler_collect_shapes = false;
   bool record_shapes = false;
   bool overlap_p2p_comm_warmup_flush = false;
+  bool overlap_param_gather_with_optimizer_step = false;
   bool defer_embedding_wgrad_compute = false;
   int64_t wgrad_deferral_limit = 0;
   bool test_mode = false;

@@ -78,6 +78,7 @@ void describe_computation(FieldTable& table, PretrainConfig& config) {
           "hold Adam's steps as torch's AdamW reads them");
   table.add("disable_bf16_reduced_precision_matmul", none.disable_bf16_reduced_precision_matmul, "")
       .without_effect("matmuls of bf16 are always summed in fp32");
+  table.add("use_transformer_engine_op_fuser", none.use_transformer_engine_op_fuser, "").without_effect(kFusion);
   table.add("use_cpu_initialization", none.use_cpu_initialization, "").without_effect(kStateless);
   table.add("te_rng_tracker", none.te_rng_tracker, "").without_effect(kStateless);
   table.add("no_load_rng", none.no_load_rng, "").without_effect(kStateless);
@@ -135,6 +136,10 @@ void describe_pipeline_order(FieldTable& table, PretrainConfig& config) {
   table.add("overlap_p2p_comm_warmup_flush", none.overlap_p2p_comm_warmup_flush, "")
       .named({"--overlap-p2p-communication-warmup-flush"})
       .without_effect("sends of warm-up and flush overlap with work as all others do");
+  table.add("overlap_param_gather_with_optimizer_step", none.overlap_param_gather_with_optimizer_step, "")
+      .without_effect(
+          "--overlap-param-gather gathers each bucket beside the forward pass of the layers in front of it, and no "
+          "result depends on when");
   table.add("defer_embedding_wgrad_compute", none.defer_embedding_wgrad_compute, "").without_effect(kWeightGradients);
   table.add("wgrad_deferral_limit", none.wgrad_deferral_limit, "").at_least(0).without_effect(kWeightGradients);
 }

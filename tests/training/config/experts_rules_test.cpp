@@ -64,6 +64,8 @@ TEST(ExpertsRules, RefuseContradictionsWithTheReason) {
       {"--moe-layer-freq often", "--moe-layer-freq often"},
       {"--moe-shared-expert-intermediate-size 8", "needs --disable-bias-linear"},
       {"--moe-shared-expert-gate", "needs --moe-shared-expert-intermediate-size"},
+      {"--disable-bias-linear --moe-shared-expert-intermediate-size 8 --moe-shared-expert-overlap",
+       "--moe-shared-expert-overlap needs --moe-token-dispatcher-type alltoall or flex, not allgather"},
       {"--moe-router-quantile-balancing-ema 1", "must be below 1"},
       {"--moe-input-jitter-eps -0.1", "--moe-input-jitter-eps -0.1: must be at least 0"},
       {"--moe-expert-rank-capacity-factor 0", "--moe-expert-rank-capacity-factor 0: must be above 0"},
