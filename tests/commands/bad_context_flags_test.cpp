@@ -38,6 +38,9 @@ TEST(BadFlags, RejectsContextParallelismThatCannotBe) {
       of_context_ranks("sinks of a ring", "--softmax-type learnable", {"--softmax-type other than vanilla", "p2p"}),
       of_context_ranks("mask of cuDNN", "--cudnn-attention-dropout --bf16 --cp-comm-type all_gather",
                        {"--cudnn-attention-dropout and --cp-comm-type all_gather"}),
+      of_context_ranks("means of further tokens",
+                       "--mtp-num-layers 1 --position-embedding-type rope --no-calculate-per-token-loss",
+                       {"a rank averages the loss over its own tokens", "Leave out --no-calculate-per-token-loss"}),
       of_context_ranks("graphs", "--cuda-graph-impl full_iteration",
                        {"--context-parallel-size with --cuda-graph-impl"}),
   });

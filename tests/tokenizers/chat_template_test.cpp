@@ -110,6 +110,8 @@ TEST(ChatTemplate, FiltersAndMethodsOfTextsAreThoseOfJinja) {
   EXPECT_EQ(rendered("{{ 'xyx'.removeprefix('x') }}{{ 'xyx'.removesuffix('x') }}{{ 'ab' * 2 }}{{ 'ab' * -1 }}"),
             "yxxyabab");
   EXPECT_EQ(rendered("{{ 'abca'.replace('a', 'b', 1) }}{{ 'aba' | replace('a', 'c', 1) }}"), "bbcacba");
+  EXPECT_EQ(rendered("{{ 'aa'.replace('a', 'b', x) }}", "-9223372036854775808"), "bb");
+  EXPECT_EQ(rendered("{{ x | tojson(true) }}", "\"~\x7f\""), R"("~\u007f")");
   EXPECT_EQ(
       rendered("{{ x | tojson(separators=(',', ':')) }}{{ x | tojson(sort_keys=true) }}", R"({"b": [1, 2], "a": 3})"),
       R"({"b":[1,2],"a":3}{"a": 3, "b": [1, 2]})");

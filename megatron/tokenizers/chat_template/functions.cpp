@@ -15,8 +15,10 @@ Value make_namespace(const Arguments& arguments) {
 
 /// Python's dict(): the entries of a dict, or pairs, and then the named arguments.
 Value make_dict(const Arguments& arguments) {
+  constexpr size_t kMost = 1000;  // each key is compared with all of them
   Dict entries;
-  const auto set = [&entries](const std::string& key, const Value& value) {
+  const auto set = [&](const std::string& key, const Value& value) {
+    require<NotSupported>(entries.size() < kMost, "dict: more than {} entries are not supported", kMost);
     const auto place = std::ranges::find(entries, key, &std::pair<std::string, Value>::first);
     if (place != entries.end())
       place->second = value;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/chat_template/builtins.h"
@@ -115,8 +116,9 @@ Value replace(const std::string& text, const Arguments& a) {
   const Value most = argument(a, 2, "count", Value::None{});
   std::string result;
   size_t begin = 0;
-  int64_t left = most.is_none() ? -1 : most.integer();
-  for (size_t at; left != 0 && (at = text.find(from, begin)) != std::string::npos; begin = at + from.size(), --left) {
+  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+  int64_t left = most.is_none() || most.integer() < 0 ? kAll : most.integer();
+  for (size_t at; left > 0 && (at = text.find(from, begin)) != std::string::npos; begin = at + from.size(), --left) {
     result += text.substr(begin, at - begin) + to;
     require_text_size(result.size());
   }

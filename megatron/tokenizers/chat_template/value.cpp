@@ -63,7 +63,8 @@ std::string with_escapes(const std::string& json) {
   std::string result;
   for (size_t i = 0, size; i < json.size(); i += size) {
     size = utf8_length(json[i]);
-    result += size == 1 ? json.substr(i, 1) : escaped(std::string_view(json).substr(i, size));
+    const bool is_plain = size == 1 && json[i] != '\x7f';
+    result += is_plain ? json.substr(i, 1) : escaped(std::string_view(json).substr(i, size));
   }
   return result;
 }

@@ -106,6 +106,8 @@ std::vector<int64_t> LocalCheckpoints::remove_held(int rank, const std::function
 SavedCheckpoint LocalCheckpoints::save(Trainer& trainer) {
   if (require_ownership_) require_ownership_();
   const ProcessGroup& world = trainer.groups().world;
+  // No rank removes anything before all know that the run still has its folders.
+  world.barrier({.site = "local checkpoint ownership"}).wait();
   const int rank = world.rank();
   const int64_t iteration = trainer.progress().iteration;
   // Iterations from here on belong to an abandoned run: beside new parts of other ranks they would look complete.

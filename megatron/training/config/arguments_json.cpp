@@ -111,6 +111,10 @@ PretrainConfig arguments_from_json(const std::string& text, const ModelFamily& f
   // A stored configuration holds both names of a setting.
   if (config.model.encoder_num_layers == config.model.num_layers) config.model.encoder_num_layers.reset();
   if (config.model.encoder_seq_length == config.model.seq_length) config.model.encoder_seq_length.reset();
+  // Choices that balance by themselves add no loss: its coefficient had no effect on the run that stored it.
+  for (const LoadBalancingType type : {LoadBalancingType::kSinkhorn, LoadBalancingType::kQuantileBalancing})
+    if (std::ranges::count(config.experts.router_load_balancing_type, type) > 0)
+      std::ranges::fill(config.experts.aux_loss_coeff, 0);
   Mistakes mistakes;
   resolve_model(config, mistakes);
   mistakes.throw_if_any("stored arguments");

@@ -121,6 +121,11 @@ void check_layers(const PretrainConfig& config, Mistakes& mistakes) {
                  "--mtp-num-layers with {}: layers for multi-token prediction are not supported with it yet. Give {} "
                  "in its place",
                  kHybrid, kSize);
+  if (net.mtp.num_layers > 0 && cp > 1 && !config.training.calculate_per_token_loss)
+    mistakes.add({"--mtp-num-layers", kSize, "--no-calculate-per-token-loss"},
+                 "--mtp-num-layers with {} {} and --no-calculate-per-token-loss: a rank averages the loss over its own "
+                 "tokens, but that of further tokens over those of all ranks. Leave out --no-calculate-per-token-loss",
+                 kSize, config.parallel.context_parallel_size);
   if (!net.layer_kinds.empty()) reject("--hybrid-layer-pattern", "hybrid models");
 }
 

@@ -265,9 +265,8 @@ void describe_dispatch(FieldTable& table, PretrainConfig& config, const FieldCon
                             "--recompute-modules shared_experts",
                 .ours = "changes no bit, and goes with it",
                 .in_force = [&experts, is_shared] { return is_shared() && experts.shared_expert_overlap; }})
-      .such_as(
-          "--disable-bias-linear --moe-shared-expert-intermediate-size 64 --expert-model-parallel-size 2 "
-          "--moe-token-dispatcher-type alltoall --moe-shared-expert-overlap");
+      .such_as(such_as("--disable-bias-linear --moe-shared-expert-intermediate-size 64 --expert-model-parallel-size 2 "
+                       "--moe-token-dispatcher-type alltoall --moe-shared-expert-overlap"));
   table
       .add(
           "moe_expert_rank_capacity_factor", experts.expert_rank_capacity_factor,
