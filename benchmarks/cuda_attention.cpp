@@ -63,9 +63,9 @@ void bench_attention_shape(Bench& bench, const AttentionShape& z) {
                    [&] { tiled_attention_backward(s, backward, block_shared_bytes()); });
 }
 
-/// What a rank of two computes of a sequence of 2 s tokens, as context_parallel/ring_attention.h has it: its own keys
-/// under a causal mask, half of the other rank's keys for all queries, or all of them for half of its queries. TFLOP/s
-/// count the pairs that are visible.
+/// The parts of a sequence of 2 s tokens that one of two ranks computes, as context_parallel/ring_attention.h has it:
+/// its own keys under a causal mask, half of the other rank's keys for all queries, or all of them for half of its
+/// queries. TFLOP/s count the pairs that are visible.
 void bench_ring_part(Bench& bench, const char* part, const AttentionShape& z, const SequenceSpan& span, SpanForm form) {
   const CudaStream& s = bench.stream();
   const Shape q_shape{z.s, z.b, z.n, z.d}, k_shape{z.s, z.b, z.g, z.d};

@@ -45,7 +45,7 @@ class LoggedBackend final : public ProcessGroupBackend {
   Pending do_all_gather(const OperationInfo& info, ConstView input, View output) override {
     return issue(info, real_.all_gather(input, output, {.site = info.site.view()}));
   }
-  /// Of equal sections.
+  /// Exchanges sections of equal size.
   Pending do_all_to_all(const OperationInfo& info, ConstView input, View output, std::span<const int64_t>,
                         std::span<const int64_t>) override {
     return issue(info, real_.all_to_all(input, output, {.site = info.site.view()}));

@@ -25,7 +25,7 @@ struct Refused {
   int world_size = 1;
 };
 
-/// The grid of experts, which a dense model does not have, does not stand in the way.
+/// A dense model has no experts: no rule of their grid rejects its layout.
 TEST(Rules, LetADenseModelNumberItsStagesBeforeReplicasWithContextParallelism) {
   for (const char* more : {"", " --expert-tensor-parallel-size 4"}) {
     const ParallelLayout layout = parallel_layout_of(
