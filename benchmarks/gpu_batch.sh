@@ -150,10 +150,14 @@ row llama3_8b_8_layers 1 400
 row gpt2 1 300
 row llama3_8b 1 240
 row qwen2 1 500
+row experts 1 300
+row long_context 1 500
 read -ra model <<<"$(llama3 8 4096)"
 tune "Llama-3-8B, TP4" 4 "${model[@]}" --nproc-per-node 4 --tensor-model-parallel-size 4 --sequence-parallel --micro-batch-size 4
 row start_up_dp4 4 240
 row llama3_8b_2_gpus 2 900
+row experts_2_gpus 2 400
+row long_context_2_gpus 2 500
 row llama3_8b_dp4 4 480
 row llama3_8b_tp4 4 600
 row llama3_8b_pp4 4 700
