@@ -9,7 +9,6 @@
 #include "commands/launch/nccl_job.h"
 #include "commands/launch/nccl_variables.h"
 #include "commands/launch/rank_processes.h"
-#include "megatron/core/cuda_devices.h"
 #include "megatron/training/planning/num_streams.h"
 
 namespace megatron {
@@ -21,6 +20,7 @@ DeviceNeeds needs_of_rank(const PretrainConfig& config, const LaunchEnvironment&
   const VisibleGpus gpus = visible_gpus(launch, static_cast<int>(needs.num_ranks), process_environment());
   needs.ranks_of_host = gpus.num_taken;
   needs.local_rank = gpus.own;
+  needs.only_starts_ranks = launch.size == 1;
   return needs;
 }
 
@@ -45,8 +45,6 @@ CommandRanks command_ranks(const PretrainConfig& config, const LaunchEnvironment
     require_enough_hardware_queues(num_streams);
     if (!note.empty()) ranks.device.text += "\n" + note;
   }
-  if constexpr (kHasCuda)
-    if (ranks.are_to_be_started()) release_cuda_device();
   if (!ranks.have_gpus()) {
     std::vector<std::string> call = {own_program()};
     std::ranges::copy(ranks.words, std::back_inserter(call));

@@ -21,7 +21,8 @@ struct CommandRanks {
   std::vector<std::string> words;  // the command and its arguments
   std::chrono::milliseconds timeout{0};
   int num_ranks = 1, num_threads = 1;  // threads of a rank
-  DeviceChoice device;                 // this rank's; the first rank's, if this process starts the ranks
+  DeviceChoice device;  // this rank's; the first rank's, as far as it is known without a context, if this
+                        // process starts the ranks
   std::function<std::string()> place;  // see JobOptions
 
   bool have_gpus() const { return num_ranks > 1 && device.kind == DeviceKind::kCuda; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,21 +19,17 @@ struct CudaDeviceFacts {
 /// GPUs that answer, by number; where there is none, why.
 struct CudaDevices {
   std::vector<CudaDeviceFacts> devices;
-  int64_t free_bytes = 0;  // of the own one
+  int64_t free_bytes = 0;  // of the own one; 0 without one
   std::string problem;
 };
 /// @param own  GPU that this process is to use, which becomes the current one of the thread if it is there: to ask the
-/// others for more than their properties would put a context on each
-CudaDevices find_cuda_devices(int own = 0);
+/// others for more than their properties would put a context on each. None: no context is made.
+CudaDevices find_cuda_devices(std::optional<int> own = 0);
 
 /// Bytes of the current GPU that nobody has taken. In builds with CUDA.
 int64_t free_cuda_bytes();
 
 /// Bytes of the current GPU that all processes have taken, as nvidia-smi shows them. In builds with CUDA.
 int64_t used_cuda_bytes();
-
-/// Gives back the memory that to ask has taken of the current GPU: for a process that leaves it to others. In builds
-/// with CUDA.
-void release_cuda_device();
 
 }  // namespace megatron

@@ -5,7 +5,9 @@
 
 namespace megatron {
 
-CudaDevices find_cuda_devices(int) { return {.devices = {}, .problem = "this build has no CUDA kernels"}; }
+CudaDevices find_cuda_devices(std::optional<int>) {
+  return {.devices = {}, .problem = "this build has no CUDA kernels"};
+}
 
 std::unique_ptr<CudaDevice> open_cuda_device(int number) {
   throw DeviceError(fmt::format("[Device] GPU {}: this build has no CUDA. Build with -DMEGATRON_CUDA=ON.", number));

@@ -29,7 +29,7 @@ class SignalsBlocked {
 
 }  // namespace
 
-CudaDevices find_cuda_devices(int own) {
+CudaDevices find_cuda_devices(std::optional<int> own) {
   const SignalsBlocked no_signals;
   CudaDevices found;
   int count = 0, driver = 0;
@@ -48,8 +48,8 @@ CudaDevices find_cuda_devices(int own) {
                              .driver_version = driver});
   }
   size_t free = 0, total = 0;
-  if (status == cudaSuccess && own < count) status = cudaSetDevice(own);
-  if (status == cudaSuccess && own < count) status = cudaMemGetInfo(&free, &total);
+  if (status == cudaSuccess && own && *own < count) status = cudaSetDevice(*own);
+  if (status == cudaSuccess && own && *own < count) status = cudaMemGetInfo(&free, &total);
   found.free_bytes = static_cast<int64_t>(free);
   if (status == cudaSuccess) return found;
   cudaGetLastError();  // so that a later call does not report it
@@ -69,7 +69,5 @@ int64_t used_cuda_bytes() {
   check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   return static_cast<int64_t>(total - free);
 }
-
-void release_cuda_device() { cudaDeviceReset(); }
 
 }  // namespace megatron

@@ -31,7 +31,7 @@ std::string obstacle_of(const CudaDevices& gpus, const DeviceNeeds& needs) {
     if (gpu.compute_capability < kLeastCapability)
       return fmt::format("{} has compute capability {}.{}: the kernels need 8.0 (Ampere) or later", gpu.name,
                          gpu.compute_capability / 10, gpu.compute_capability % 10);
-    if (!kernels::has_code_for_this_gpu())
+    if (!needs.only_starts_ranks && !kernels::has_code_for_this_gpu())
       return fmt::format(
           "this build has no code for {} of compute capability {}.{}. Build it on this machine, or with "
           "-DMEGATRON_CUDA_ARCHITECTURES=ALL for every generation",
@@ -95,7 +95,7 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
       !must || kHasCuda,
       "--device cuda: this build has no CUDA kernels. Build with -DMEGATRON_CUDA=ON, or give --device "
       "cpu.");
-  const CudaDevices gpus = find_cuda_devices(needs.local_rank);
+  const CudaDevices gpus = find_cuda_devices(needs.only_starts_ranks ? std::nullopt : std::optional(needs.local_rank));
   const std::string gpu_obstacle = obstacle_of(gpus, needs);
   require<DeviceError>(!must || gpu_obstacle.empty(), "--device cuda: {}. See nvidia-smi, or give --device cpu.",
                        gpu_obstacle);
@@ -103,6 +103,13 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
   const CudaDeviceFacts& gpu = gpus.devices.at(static_cast<size_t>(needs.local_rank));
   const std::string tf32_obstacle = needs.takes_tf32 ? tf32_obstacle_of(gpu) : "";
   require<NotSupported>(tf32_obstacle.empty(), "--float32-matmul-precision high: {}. Leave it out.", tf32_obstacle);
+  // A context and cuDNN take a process about a second, and each of the ranks takes them for itself.
+  if (needs.only_starts_ranks)
+    return {.kind = DeviceKind::kCuda,
+            .cuda_device = needs.local_rank,
+            .gpu = gpu.name,
+            .pci_bus_id = gpu.pci_bus_id,
+            .memory_bytes = gpu.memory_bytes};
   std::string text = text_of(gpus, needs), warning;
   if constexpr (kHasCuda) {
     const std::string library = kernels::attention_library();

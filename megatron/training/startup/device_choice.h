@@ -17,6 +17,7 @@ struct DeviceNeeds {
   int64_t num_ranks = 1;
   std::optional<int> ranks_of_host;  // where NCCL can join them, with a GPU each of those that this process sees
   int local_rank = 0;                // among those: the number of its GPU
+  bool only_starts_ranks = false;    // this process only starts the ranks, which ask their GPUs themselves
   DType dtype = DType::kFloat32;     // of weights
   int num_threads = 1;
   bool records_graphs = false;  // --cuda-graph-impl, which a CPU cannot follow
@@ -30,7 +31,8 @@ struct DeviceChoice {
   int cuda_device = 0;                       // number of the GPU
   std::string gpu;                           // its name
   std::string pci_bus_id;                    // "0000:1b:00.0"
-  int64_t memory_bytes = 0, free_bytes = 0;  // of the GPU, when this process had nothing but its context there
+  int64_t memory_bytes = 0, free_bytes = 0;  // of the GPU, when this process had nothing but its context there; what is
+                                             // free is unknown, 0, to a process that only starts ranks, as is the text
   std::optional<int64_t> own_bytes;          // of this process then, where the driver tells
   /// For the banner: "device: cuda, NVIDIA H100 80GB HBM3, 79.2 GiB", with what runs attention, or why it is the CPU.
   std::string text;

@@ -32,9 +32,9 @@ void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 class MemoryUse : public ::testing::TestWithParam<Case> {};
 
 TEST_P(MemoryUse, OnTheGpuEqualsTheTable) {
-  if (const size_t number = find_cuda_devices().devices.size(); number < static_cast<size_t>(GetParam().num_gpus))
+  if (const size_t number = find_cuda_devices(std::nullopt).devices.size();
+      number < static_cast<size_t>(GetParam().num_gpus))
     GTEST_SKIP() << number << " GPUs answer";
-  release_cuda_device();
   Program training(
       joined(words_of(MEGATRON_PROGRAM
                       " pretrain_gpt --device cuda --bf16 --lr 1e-4 --mock-data --eval-iters 0 --train-iters 3"
