@@ -18,7 +18,9 @@
 #include "megatron/bench/device_speed.h"
 #include "megatron/bench/kernel_ceiling.h"
 #include "megatron/bench/step_rates.h"
+#include "megatron/bench/step_shapes.h"
 #include "megatron/kernels/cuda/attention/attention.h"
+#include "megatron/training/planning/parameter_count.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/profile/host_op_times.h"
 #include "megatron/training/startup/matmul_choices_file.h"
@@ -192,6 +194,13 @@ void report_step(const BenchConfig& config, const PretrainConfig& model, const M
   report.row("step", std::move(fields));
 }
 
+/// Before anything is trained, that the kernels of all stages can be measured.
+void require_measurable(const PretrainConfig& model) try {
+  for (int rank = 0; rank < model.parallel.pipeline_model_parallel_size; ++rank) stage_parts_of(model, rank);
+} catch (const NotSupported& error) {
+  throw NotSupported(fmt::format("{} Or give --no-ceiling, to measure the step alone.", error.what()));
+}
+
 /// Training runs of this model then compare their speed with it. A cache that cannot be written is skipped.
 void keep_for_training(const PretrainConfig& model, const Machine& machine, const kernels::MatmulChoices& products,
                        const KernelCeiling& ceiling, FileSystem& files) try {
@@ -278,6 +287,7 @@ int bench_step(const BenchConfig& config, const LaunchEnvironment& launch, std::
   const int status = run_command(kStepBench, err, [&] {
     run_before_meeting(launch, [&] {
       PretrainConfig read = pretrain_config_of(config, launch.size);
+      if (config.ceiling) require_measurable(read);
       machine.ranks = command_ranks(read, launch, std::move(command_line));
       if (machine.ranks.are_to_be_started() && !config.launch_time)
         std::ranges::copy(launch_time_flag(start), std::back_inserter(machine.ranks.words));

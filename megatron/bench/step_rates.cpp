@@ -1,7 +1,7 @@
 #include "megatron/bench/step_rates.h"
 
-#include "megatron/bench/step_shapes.h"
 #include "megatron/training/config/schedules.h"
+#include "megatron/training/planning/parameter_count.h"
 #include "megatron/training/planning/theoretical_flops.h"
 #include "megatron/transformer/layer_plan.h"
 

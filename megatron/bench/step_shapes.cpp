@@ -146,14 +146,4 @@ int64_t num_optimized_parameters(const PretrainConfig& config, const StepShapes&
   return (count - of_experts + num_ranks - 1) / num_ranks + (of_experts + num_expert_ranks - 1) / num_expert_ranks;
 }
 
-int64_t num_model_parameters(const PretrainConfig& config) {
-  PretrainConfig whole = config;
-  whole.parallel.tensor_model_parallel_size = 1;
-  whole.parallel.expert_model_parallel_size = 1;
-  whole.parallel.expert_tensor_parallel_size = 1;
-  StageParts all{.has_embedding = true, .has_head = true};
-  add_layers(LayerPlan(config.transformer), config.transformer, all);
-  return num_parameters(step_shapes_of(whole), all);
-}
-
 }  // namespace megatron

@@ -61,7 +61,4 @@ StageParts stage_parts_of(const PretrainConfig& config, int rank);
 int64_t num_parameters(const StepShapes& shapes, const StageParts& stage);
 int64_t num_optimized_parameters(const PretrainConfig& config, const StepShapes& shapes, const StageParts& stage);
 
-/// Parameters of the whole model, padded vocabulary and biases included.
-int64_t num_model_parameters(const PretrainConfig& config);
-
 }  // namespace megatron

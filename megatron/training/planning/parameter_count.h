@@ -6,6 +6,7 @@
 
 #include "megatron/comm/process_group_collection.h"
 #include "megatron/models/model.h"
+#include "megatron/training/config/pretrain_config.h"
 
 namespace megatron {
 
@@ -17,6 +18,9 @@ struct ParameterCount {
 
 /// All ranks of a pipeline take part.
 ParameterCount count_parameters(const Model& model, const ProcessGroupCollection& groups);
+
+/// Of the whole model of a run, however it is laid out: no rank takes part, and no memory is used.
+int64_t num_model_parameters(const PretrainConfig& config);
 
 /// The line of Megatron-LM about this rank, and one about the whole model.
 std::string parameter_count_text(const ParameterCount& count, const ProcessGroupCollection& groups);

@@ -233,6 +233,21 @@ TEST(BenchCommand, StepRunsAnyLayout) {
                    12 * 13 / layout.rows[0].at("seconds").get<double>() / 4);
 }
 
+TEST(BenchCommand, StepOfLayersWhoseKernelsAreNotMeasuredNeedsNoCeiling) {
+  for (const std::string_view kind :
+       {" --num-experts 4 --moe-router-topk 2 --moe-shared-expert-intermediate-size 8", " --attention-output-gate"}) {
+    const std::string line = "step" + std::string(kTiny) + std::string(kFewSteps) + std::string(kind);
+    const Outcome refused = bench(line);
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.err, HasSubstr("not measured yet"));
+    EXPECT_THAT(refused.err, HasSubstr("Or give --no-ceiling, to measure the step alone."));
+    EXPECT_EQ(refused.rows.size(), 0);
+    const Outcome alone = bench(line + " --no-ceiling");
+    expect_rows(alone, "step");
+    EXPECT_GT(alone.rows.at(0).at("parameters"), 0);
+  }
+}
+
 TEST(BenchCommand, RowsHavePrecisionAndLayout) {
   const auto row = [](const std::string& extra) {
     const Outcome o = bench("step" + std::string(kTiny) + " --warm-up 1 --steps 1 --no-ceiling" + extra);
