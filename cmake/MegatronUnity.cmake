@@ -1,10 +1,10 @@
-# MEGATRON_UNITY: compiles eight sources of a target together, so that headers are read once for all of them. A whole build takes
-# half as long; after a change of one source, eight are compiled again. scripts/demo.sh and scripts/test.sh turn it on in the
+# MEGATRON_UNITY: compiles sixteen sources of a target together, so that headers are read once for all of them. A whole build takes
+# half as long; after a change of one source, sixteen are compiled again. scripts/demo.sh and scripts/test.sh turn it on in the
 # build folders that they make.
 #
 #   megatron_compile_together(TARGET SOURCES...)   for a target of the current folder
 option(MEGATRON_UNITY "Compile several sources together: a whole build takes half as long, a change of one source longer" OFF)
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 8 CACHE STRING "Sources that MEGATRON_UNITY compiles together; 0: all of a target")
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 16 CACHE STRING "Sources that MEGATRON_UNITY compiles together; 0: all of a target")
 
 # Sources that define the same names in their anonymous namespaces as others of their target. The compiler names a missing one
 # ("redefinition"); with -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 it names all.

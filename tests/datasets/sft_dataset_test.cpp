@@ -36,7 +36,7 @@ std::string error_of(Call call) {
 const std::string kRows = kGoldenData + "/sft/rows.jsonl";
 
 /// The id of a character is its code point.
-class CodePointTokenizer final : public Tokenizer {
+class CharacterTokenizer final : public Tokenizer {
  public:
   std::unique_ptr<TextEncoder> make_encoder() const override { return std::make_unique<Encoder>(); }
   std::string decode(std::span<const TokenId>) const override { return ""; }
@@ -115,7 +115,7 @@ void expect_equal_packs(const json& expected, const ConversationEncoder& encoder
 }
 
 TEST(SftDatasetGolden, ConversationsArePackedAsMegatronDoes) {
-  const CodePointTokenizer tokenizer;
+  const CharacterTokenizer tokenizer;
   const ConversationEncoder encoder(tokenizer,
                                     {.format = PromptFormat::kChatTemplate, .chat_template = kRolesAndContents});
   const json& packs = golden("sft/packs.json");

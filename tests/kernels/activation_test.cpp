@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/finite_difference.h"
 
 namespace megatron::kernels {
@@ -14,8 +15,6 @@ using testing::random_values;
 using testing::tolerance;
 using Values = std::vector<double>;
 
-const CpuStream kOneThread{.num_threads = 1};
-const CpuStream kTwoThreads{.num_threads = 2};
 constexpr Activation kAll[] = {Activation::kGelu,    Activation::kGeluTanh, Activation::kQuickGelu,  Activation::kSilu,
                                Activation::kSigmoid, Activation::kRelu,     Activation::kSquaredRelu};
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/tolerance.h"
 
@@ -16,12 +17,9 @@ using testing::random_values;
 using testing::tolerance;
 using Values = std::vector<double>;
 
-const CpuStream kOneThread{.num_threads = 1};
-const CpuStream kTwoThreads{.num_threads = 2};
-
 /// Buffers of an optimizer over n elements.
-struct Case {
-  Case(int64_t n, DType master, DType gradient_type, DType moment_type, DType model_type)
+struct AdamCase {
+  AdamCase(int64_t n, DType master, DType gradient_type, DType moment_type, DType model_type)
       : parameter(master, {n}, random_values(n, 1)),
         gradient(gradient_type, {n}, random_values(n, 2)),
         m(moment_type, {n}, Values(n, 0)),
@@ -61,7 +59,7 @@ TEST(Adam, FollowsTheFormulaOverSteps) {
     for (DType low : {DType::kBFloat16, DType::kFloat16, DType::kFloat32})
       for (bool decoupled : {true, false}) {
         const bool is_double = master == DType::kFloat64;
-        Case c(n, master, is_double ? master : low, master, is_double ? master : low);
+        AdamCase c(n, master, is_double ? master : low, master, is_double ? master : low);
         Values p = c.parameter.values(), m(n, 0), v(n, 0);
         for (int64_t t = 1; t <= 5; ++t) {
           c.start_step(t);
@@ -88,7 +86,7 @@ TEST(Adam, FollowsTheFormulaOverSteps) {
 }
 
 TEST(Adam, MomentsMayBeStoredInLowPrecision) {
-  Case c(1100, DType::kFloat32, DType::kFloat32, DType::kBFloat16, DType::kBFloat16);
+  AdamCase c(1100, DType::kFloat32, DType::kFloat32, DType::kBFloat16, DType::kBFloat16);
   c.start_step(1);
   adam(kTwoThreads, c.args());
   Values m, v;
@@ -126,7 +124,7 @@ TEST(Adam, GivesTorchsNumbers) {
 }
 
 TEST(Adam, ChangesNothingIfAGradientIsNotFinite) {
-  Case c(100, DType::kFloat32, DType::kFloat32, DType::kFloat32, DType::kBFloat16);
+  AdamCase c(100, DType::kFloat32, DType::kFloat32, DType::kFloat32, DType::kBFloat16);
   c.start_step(1);
   c.state.found_inf = 1;
   const Values p = c.parameter.values(), weight = c.weight.values();
@@ -137,7 +135,7 @@ TEST(Adam, ChangesNothingIfAGradientIsNotFinite) {
 }
 
 TEST(Adam, AGroupMayHaveALearningRateOfItsOwn) {
-  Case a(64, DType::kFloat32, DType::kFloat32, DType::kFloat32, DType::kFloat32), b = a;
+  AdamCase a(64, DType::kFloat32, DType::kFloat32, DType::kFloat32, DType::kFloat32), b = a;
   a.start_step(1);
   b.start_step(1);
   const double own = 0.25;
@@ -152,7 +150,7 @@ TEST(Adam, AGroupMayHaveALearningRateOfItsOwn) {
 
 TEST(Adam, DoesNotDependOnThreadsOrOnTheSplitOfTheBuffer) {
   const int64_t n = 100000;
-  Case whole(n, DType::kFloat32, DType::kBFloat16, DType::kBFloat16, DType::kBFloat16), parts = whole;
+  AdamCase whole(n, DType::kFloat32, DType::kBFloat16, DType::kBFloat16, DType::kBFloat16), parts = whole;
   whole.start_step(3);
   parts.start_step(3);
   adam(kTwoThreads, whole.args());
@@ -179,7 +177,7 @@ TEST(Adam, DoesNotDependOnThreadsOrOnTheSplitOfTheBuffer) {
 
 TEST(Adam, RejectsLowPrecisionMasters) {
   for (DType low : {DType::kBFloat16, DType::kFloat16}) {
-    Case c(8, low, low, DType::kFloat32, low);
+    AdamCase c(8, low, low, DType::kFloat32, low);
     EXPECT_THROW(adam(kOneThread, c.args()), DtypeError);
   }
 }
@@ -188,7 +186,7 @@ TEST(Adam, RejectsLowPrecisionMasters) {
 TEST(Adam, StepsARangeOfATableLikeASingleOne) {
   const double rate = 0.03;
   for (bool halves : {false, true}) {
-    std::vector<std::unique_ptr<Case>> alone, together;
+    std::vector<std::unique_ptr<AdamCase>> alone, together;
     std::vector<GuardedTensor> remainders;
     std::vector<OptimizerRange> table;
     const std::vector<int64_t> sizes = {1, kRangeChunk, 0, kRangeChunk + 1, 77};
@@ -197,7 +195,7 @@ TEST(Adam, StepsARangeOfATableLikeASingleOne) {
     for (int64_t n : sizes) {
       const DType model = halves ? DType::kBFloat16 : DType::kFloat16;
       for (auto* cases : {&alone, &together}) {
-        cases->push_back(std::make_unique<Case>(n, DType::kFloat32, DType::kFloat32, DType::kBFloat16, model));
+        cases->push_back(std::make_unique<AdamCase>(n, DType::kFloat32, DType::kFloat32, DType::kBFloat16, model));
         cases->back()->start_step(3);
         remainders.emplace_back(DType::kUInt8, Shape{n, 2});
       }

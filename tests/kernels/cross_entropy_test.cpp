@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/finite_difference.h"
 
 namespace megatron::kernels {
@@ -14,12 +15,9 @@ using testing::random_values;
 using testing::tolerance;
 using Values = std::vector<double>;
 
-const CpuStream kOneThread{.num_threads = 1};
-const CpuStream kTwoThreads{.num_threads = 2};
-
 /// Logits of s x b tokens over v columns, of which the last v - vocab_size are padding.
-struct Case {
-  Case(DType dtype, int64_t v, int64_t vocab_size, double label_smoothing = 0)
+struct LossCase {
+  LossCase(DType dtype, int64_t v, int64_t vocab_size, double label_smoothing = 0)
       : v(v), vocab_size(vocab_size), label_smoothing(label_smoothing), statistics(compute_dtype(dtype)) {
     logits = GuardedTensor(dtype, {s, b, v}, random_values(t * v, 1, 3));
     Values ids;
@@ -94,7 +92,7 @@ TEST(CrossEntropy, MatchesTheFormulasInAllTypes) {
     for (int64_t v : {7, 20000})
       for (int64_t padding : {0, 5})
         for (double smoothing : {0.0, 0.1}) {
-          Case c(dtype, v, v - padding, smoothing);
+          LossCase c(dtype, v, v - padding, smoothing);
           c.forward(kTwoThreads);
           c.backward(kTwoThreads, c.d_logits.view());
           Values losses, gradients;
@@ -113,7 +111,7 @@ TEST(CrossEntropy, MatchesTheFormulasInAllTypes) {
 
 TEST(CrossEntropy, GradientMayOverwriteTheLogits) {
   for (DType dtype : kFloatingTypes) {
-    Case c(dtype, 1500, 1490, 0.1);
+    LossCase c(dtype, 1500, 1490, 0.1);
     c.forward(kOneThread);
     c.backward(kOneThread, c.d_logits.view());
     c.backward(kTwoThreads, c.logits.view());
@@ -123,7 +121,7 @@ TEST(CrossEntropy, GradientMayOverwriteTheLogits) {
 
 TEST(CrossEntropy, GradientMatchesFiniteDifferences) {
   for (double smoothing : {0.0, 0.2}) {
-    Case c(DType::kFloat64, 9, 7, smoothing);
+    LossCase c(DType::kFloat64, 9, 7, smoothing);
     c.forward(kOneThread);
     c.backward(kOneThread, c.d_logits.view());
     const auto loss = [&] {
@@ -137,7 +135,7 @@ TEST(CrossEntropy, GradientMatchesFiniteDifferences) {
 /// Two shards of the vocabulary, reduced as two tensor parallel ranks would, give the loss and gradient of the whole.
 TEST(CrossEntropy, VocabularyShardsAddUpToTheWhole) {
   for (DType dtype : kFloatingTypes) {
-    Case c(dtype, 1200, 1100, 0.1);  // the second shard has padding
+    LossCase c(dtype, 1200, 1100, 0.1);  // the second shard has padding
     c.forward(kOneThread);
     c.backward(kOneThread, c.d_logits.view());
     const Values whole_loss = c.loss.values(), whole_gradient = c.d_logits.values();
@@ -207,7 +205,7 @@ TEST(CrossEntropy, ShardOfPaddingAloneIsNeutral) {
 }
 
 TEST(CrossEntropy, OneGradientMayStandForAllTokens) {
-  Case c(DType::kFloat32, 40, 40);
+  LossCase c(DType::kFloat32, 40, 40);
   c.d_loss.set(Values(6, 0.25));
   c.forward(kOneThread);
   c.backward(kOneThread, c.d_logits.view());

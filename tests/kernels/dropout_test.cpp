@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "megatron/kernels/cpu/dropout_mask.h"
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/finite_difference.h"
 
 namespace megatron::kernels {
@@ -15,8 +16,6 @@ using testing::random_values;
 using testing::tolerance;
 using Values = std::vector<double>;
 
-const CpuStream kOneThread{.num_threads = 1};
-const CpuStream kTwoThreads{.num_threads = 2};
 const StepState kState{.step = 12345678901};
 
 /// Rows 3.. of a sequence of 40, columns 5.. of the batch.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "megatron/kernels/column_sum.h"
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/tolerance.h"
 
@@ -13,9 +14,6 @@ using ::testing::ElementsAre;
 using testing::GuardedTensor;
 using testing::kFloatingTypes;
 using testing::random_values;
-
-const CpuStream kOneThread{.num_threads = 1};
-const CpuStream kTwoThreads{.num_threads = 2};
 
 TEST(Elementwise, CopyConvertsBetweenAllFloatingTypesAndStrides) {
   const auto values = random_values(3 * 25 * 1030, 1);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/finite_difference.h"
 
 namespace megatron::kernels {
@@ -13,9 +14,6 @@ using testing::largest_error;
 using testing::random_values;
 using testing::tolerance;
 using Values = std::vector<double>;
-
-const CpuStream kOneThread{.num_threads = 1};
-const CpuStream kTwoThreads{.num_threads = 2};
 
 /// Ids in [0, v), the low ones frequent.
 Values random_ids(int64_t n, int64_t v) {

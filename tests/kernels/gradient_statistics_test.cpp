@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/tolerance.h"
 
@@ -14,8 +15,6 @@ using testing::kFloatingTypes;
 using testing::random_values;
 using testing::tolerance;
 
-const CpuStream kOneThread{.num_threads = 1};
-const CpuStream kTwoThreads{.num_threads = 2};
 using Limbs = std::array<int64_t, kSumLimbs>;
 
 ConstView part_of(GuardedTensor& x, int64_t begin, int64_t n) {

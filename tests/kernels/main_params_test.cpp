@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "megatron/kernels/adam.h"
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/tolerance.h"
 
@@ -14,8 +15,6 @@ namespace {
 using testing::GuardedTensor;
 using testing::random_values;
 using Values = std::vector<double>;
-
-const CpuStream kTwoThreads{.num_threads = 2};
 
 uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
 float weight_of(float x) {

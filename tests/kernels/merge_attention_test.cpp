@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/tolerance.h"
 
@@ -16,7 +17,6 @@ using testing::random_values;
 using testing::tolerance;
 using Values = std::vector<double>;
 
-const CpuStream kTwoThreads{.num_threads = 2};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int64_t s = 3, b = 2, n = 4, dv = 5, kRows = s * b * n;
 

@@ -3,6 +3,7 @@
 
 #include "megatron/kernels/layer_norm.h"
 #include "megatron/kernels/rms_norm.h"
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/finite_difference.h"
 
 namespace megatron::kernels {
@@ -15,12 +16,9 @@ using testing::random_values;
 using testing::tolerance;
 using Values = std::vector<double>;
 
-const CpuStream kOneThread{.num_threads = 1};
-const CpuStream kTwoThreads{.num_threads = 2};
-
 /// Operands and results of one forward and backward call.
-struct Case {
-  Case(DType dtype, const Shape& shape, bool is_layer, int64_t gap = 0)
+struct NormCase {
+  NormCase(DType dtype, const Shape& shape, bool is_layer, int64_t gap = 0)
       : layer(is_layer), h(shape[-1]), rows(shape.num_elements() / std::max<int64_t>(h, 1)) {
     const int64_t n = shape.num_elements();
     const DType statistics = compute_dtype(dtype);
@@ -77,7 +75,7 @@ struct Case {
 struct Expected {
   Values y, mean, rstd, dx, dgamma, dbeta;
 };
-Expected reference(const Case& c, const GuardedTensor& z) {
+Expected reference(const NormCase& c, const GuardedTensor& z) {
   Expected e{Values(z.values().size()), Values(c.rows), Values(c.rows),
              Values(z.values().size()), Values(c.h),    Values(c.h)};
   for (int64_t row = 0; row < c.rows; ++row) {
@@ -118,7 +116,7 @@ TEST_P(Norm, MatchesTheFormulasInAllTypesAndShapes) {
   for (DType dtype : kFloatingTypes)
     for (const Shape& shape : {Shape{3, 2, 8}, Shape{5, 1}, Shape{2, 3, 1025}, Shape{40, 7, 33}})
       for (int64_t gap : {0, 5}) {
-        Case c(dtype, shape, GetParam(), gap);
+        NormCase c(dtype, shape, GetParam(), gap);
         c.zero_centered = gap != 0;
         c.forward(kTwoThreads, false);
         c.backward(kTwoThreads, false, false);
@@ -146,7 +144,7 @@ TEST_P(Norm, MatchesTheFormulasInAllTypesAndShapes) {
 
 TEST_P(Norm, ResidualIsAddedRoundedAndKept) {
   for (DType dtype : kFloatingTypes) {
-    Case c(dtype, {4, 3, 1100}, GetParam());
+    NormCase c(dtype, {4, 3, 1100}, GetParam());
     c.forward(kOneThread, true);
     const Values sum = plus(c.x.values(), c.residual);
     const GuardedTensor rounded(dtype, c.x.shape(), sum);
@@ -158,7 +156,7 @@ TEST_P(Norm, ResidualIsAddedRoundedAndKept) {
 }
 
 TEST_P(Norm, MixesAnFp32ResidualStreamWithBf16Weights) {
-  Case c(DType::kBFloat16, {6, 64}, GetParam());
+  NormCase c(DType::kBFloat16, {6, 64}, GetParam());
   c.residual = GuardedTensor(DType::kFloat32, {6, 64}, random_values(384, 9));
   c.residual_out = GuardedTensor(DType::kFloat32, {6, 64});
   c.forward(kOneThread, true);
@@ -169,7 +167,7 @@ TEST_P(Norm, MixesAnFp32ResidualStreamWithBf16Weights) {
 
 TEST_P(Norm, GradientsMatchFiniteDifferences) {
   for (bool zero_centered : {false, true}) {
-    Case c(DType::kFloat64, {2, 3, 7}, GetParam());
+    NormCase c(DType::kFloat64, {2, 3, 7}, GetParam());
     c.zero_centered = zero_centered;
     const auto loss = [&] {
       c.forward(kOneThread, false);
@@ -188,7 +186,7 @@ TEST_P(Norm, GradientsMatchFiniteDifferences) {
 TEST_P(Norm, ResultsDoNotDependOnTheNumberOfThreads) {
   Values results[2][3];
   for (int threads : {1, 2}) {
-    Case c(DType::kFloat32, {700, 130}, GetParam());
+    NormCase c(DType::kFloat32, {700, 130}, GetParam());
     c.forward({.num_threads = threads}, false);
     c.backward({.num_threads = threads}, true, true);
     results[threads - 1][0] = c.y.values();
@@ -200,7 +198,7 @@ TEST_P(Norm, ResultsDoNotDependOnTheNumberOfThreads) {
 
 TEST_P(Norm, BoundedRowsBeyondTheCountTakeNoPart) {
   for (int32_t count : {0, 3, 9}) {
-    Case c(DType::kFloat32, {5, 2, 16}, GetParam()), whole(DType::kFloat32, {5, 2, 16}, GetParam());
+    NormCase c(DType::kFloat32, {5, 2, 16}, GetParam()), whole(DType::kFloat32, {5, 2, 16}, GetParam());
     for (GuardedTensor* dy : {&c.dy, &whole.dy})
       for (int64_t i = std::min(count, 5) * 32; i < 160; ++i) dy->store(i, 0);
     c.y.set(Values(160, 9));
@@ -215,7 +213,7 @@ TEST_P(Norm, BoundedRowsBeyondTheCountTakeNoPart) {
 }
 
 TEST_P(Norm, OptionalOperandsMayBeLeftOut) {
-  Case c(DType::kFloat32, {4, 8}, GetParam());
+  NormCase c(DType::kFloat32, {4, 8}, GetParam());
   c.gamma.set(Values(8, 1));
   c.beta.set(Values(8, 0));
   c.forward(kOneThread, false);
@@ -235,7 +233,7 @@ TEST_P(Norm, OptionalOperandsMayBeLeftOut) {
 }
 
 TEST(LayerNorm, KeepsThePrecisionOfRowsFarFromZero) {
-  Case c(DType::kFloat32, {2, 4096}, true);
+  NormCase c(DType::kFloat32, {2, 4096}, true);
   Values values = random_values(8192, 3);
   for (double& value : values) value += 1000;
   c.x.set(values);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "megatron/kernels/rope_frequencies.h"
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/finite_difference.h"
 
 namespace megatron::kernels {
@@ -14,9 +15,6 @@ using testing::largest_error;
 using testing::random_values;
 using testing::tolerance;
 using Values = std::vector<double>;
-
-const CpuStream kOneThread{.num_threads = 1};
-const CpuStream kTwoThreads{.num_threads = 2};
 
 void expect_frequencies(const RopeSettings& settings, const Values& expected, double magnitude) {
   const Values actual = rope_frequencies(settings);

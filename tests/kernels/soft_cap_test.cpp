@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/tolerance.h"
 
@@ -15,8 +16,6 @@ using testing::random_values;
 using testing::tolerance;
 using Values = std::vector<double>;
 
-const CpuStream kOneThread{.num_threads = 1};
-const CpuStream kTwoThreads{.num_threads = 2};
 constexpr double kCap = 3;
 
 TEST(SoftCap, MatchesTheFormulasInAllTypes) {

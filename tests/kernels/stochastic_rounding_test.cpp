@@ -9,6 +9,7 @@
 #include "megatron/core/step_state.h"
 #include "megatron/kernels/adam.h"
 #include "megatron/kernels/cpu/stochastic_rounding.h"
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/tolerance.h"
 
@@ -17,8 +18,6 @@ namespace {
 using testing::GuardedTensor;
 using testing::random_values;
 using Values = std::vector<double>;
-
-const CpuStream kTwoThreads{.num_threads = 2};
 
 float rounded(float x, uint32_t draw) { return std::bit_cast<float>(round_to_bf16(std::bit_cast<uint32_t>(x), draw)); }
 

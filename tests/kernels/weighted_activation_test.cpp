@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/cpu_streams.h"
 #include "tests/testing/finite_difference.h"
 
 namespace megatron::kernels {
@@ -14,8 +15,6 @@ using testing::random_values;
 using testing::tolerance;
 using Values = std::vector<double>;
 
-const CpuStream kOneThread{.num_threads = 1};
-const CpuStream kTwoThreads{.num_threads = 2};
 constexpr GateOptions kClamped{.clamp = 0.7, .linear_offset = 0.5};
 
 double silu(double x) { return x / (1 + std::exp(-x)); }
@@ -27,8 +26,8 @@ double silu_slope(double x) {
 DType dtype_of_weights(DType dtype) { return dtype == DType::kFloat64 ? dtype : DType::kFloat32; }
 
 /// x, weights, dy and results of m rows.
-struct Case {
-  Case(DType dtype, int64_t m, int64_t f, bool is_gated, int64_t gap = 0)
+struct RowsCase {
+  RowsCase(DType dtype, int64_t m, int64_t f, bool is_gated, int64_t gap = 0)
       : is_gated(is_gated),
         columns(is_gated ? 2 * f : f),
         x(dtype, {m, columns}, random_values(m * columns, 1), gap),
@@ -64,7 +63,7 @@ TEST(WeightedActivation, MatchesTheFormulasInAllTypesAtOddSizes) {
       for (const int64_t f : {1, 7, 33, 1030}) {
         SCOPED_TRACE(fmt::format("{} gated {} f {}", dtype, is_gated, f));
         const int64_t m = 5;
-        Case c(dtype, m, f, is_gated, 3);
+        RowsCase c(dtype, m, f, is_gated, 3);
         c.forward(kTwoThreads);
         c.backward(kTwoThreads);
         Values y, dx(static_cast<size_t>(m * c.columns)), dweights(m);
@@ -88,7 +87,7 @@ TEST(WeightedActivation, MatchesTheFormulasInAllTypesAtOddSizes) {
 TEST(WeightedActivation, GradientsMatchFiniteDifferences) {
   for (const bool is_gated : {false, true})
     for (const GateOptions& options : {GateOptions{}, kClamped}) {
-      Case c(DType::kFloat64, 3, 5, is_gated);
+      RowsCase c(DType::kFloat64, 3, 5, is_gated);
       c.options = options;
       const auto loss = [&] {
         c.forward(kOneThread);
@@ -101,7 +100,8 @@ TEST(WeightedActivation, GradientsMatchFiniteDifferences) {
 }
 
 TEST(WeightedActivation, DoesNotDependOnThreadsOrOnWhichGradientsAreAsked) {
-  Case one(DType::kFloat32, 37, 200, true), two(DType::kFloat32, 37, 200, true), parts(DType::kFloat32, 37, 200, true);
+  RowsCase one(DType::kFloat32, 37, 200, true), two(DType::kFloat32, 37, 200, true),
+      parts(DType::kFloat32, 37, 200, true);
   one.backward(kOneThread);
   two.backward(kTwoThreads);
   EXPECT_EQ(one.dx.values(), two.dx.values());
@@ -119,7 +119,7 @@ TEST(WeightedActivation, DoesNotDependOnThreadsOrOnWhichGradientsAreAsked) {
 
 TEST(WeightedActivation, LeavesRowsPastTheTrueNumberAloneAndTheirWeightsGetNoGradient) {
   const int32_t kCount = 2;
-  Case c(DType::kFloat32, 4, 9, true);
+  RowsCase c(DType::kFloat32, 4, 9, true);
   c.dx = GuardedTensor(DType::kFloat32, {4, 18}, Values(4 * 18, 5));
   c.y = GuardedTensor(DType::kFloat32, {4, 9}, Values(4 * 9, 6));
   const auto bounded = [&](auto view) {
