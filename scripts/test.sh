@@ -40,7 +40,7 @@ done
 configure() {
   local options=(-DMEGATRON_TESTS=ON)
   # Sanitizers find the same at -O1, which compiles in half the time.
-  [ -z "$sanitize" ] || options+=("-DMEGATRON_SANITIZE=$sanitize" -DCMAKE_CXX_FLAGS_RELEASE=-O1)
+  [ -z "$sanitize" ] || options+=("-DMEGATRON_SANITIZE=$sanitize" -DMEGATRON_OPTIMIZE=-O1)
   # A folder that somebody configured keeps what they chose.
   [ -e "$build_dir/CMakeCache.txt" ] || options+=(-DMEGATRON_UNITY=ON)
   cmake -S . -B "$build_dir" -G Ninja -DCMAKE_BUILD_TYPE=Release "${options[@]}"
