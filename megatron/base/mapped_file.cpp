@@ -31,6 +31,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, FileAccess access) : p
     require<IoError>(::fstat(descriptor_, &status) == 0, "{}: fstat failed: {}", path.string(), system_text(errno));
     require<IoError>(S_ISREG(status.st_mode), "{}: is not a regular file", path.string());
     size_bytes_ = static_cast<uint64_t>(status.st_size);
+    device_ = status.st_dev, inode_ = status.st_ino;
     if (access == FileAccess::kMap) map();
   } catch (...) {
     close();
@@ -43,6 +44,8 @@ MappedFile::~MappedFile() { close(); }
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       size_bytes_(std::exchange(other.size_bytes_, 0)),
+      device_(other.device_),
+      inode_(other.inode_),
       descriptor_(std::exchange(other.descriptor_, -1)),
       mapped_(std::exchange(other.mapped_, nullptr)),
       range_(std::move(other.range_)),
@@ -53,6 +56,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   close();
   path_ = std::move(other.path_);
   size_bytes_ = std::exchange(other.size_bytes_, 0);
+  device_ = other.device_, inode_ = other.inode_;
   descriptor_ = std::exchange(other.descriptor_, -1);
   mapped_ = std::exchange(other.mapped_, nullptr);
   range_ = std::move(other.range_);
@@ -84,6 +88,15 @@ std::span<const std::byte> MappedFile::bytes() const {
   return {mapped_, size_bytes_};
 }
 
+/// By the path, since data sets of thousands of files would take as many descriptors.
+void MappedFile::require_bytes_until(uint64_t end) const {
+  struct stat status {};
+  if (::stat(path_.c_str(), &status) != 0 || status.st_dev != device_ || status.st_ino != inode_) return;
+  require<IoError>(static_cast<uint64_t>(status.st_size) >= end,
+                   "{}: the file has become shorter since it was opened: {} bytes instead of {}", path_.string(),
+                   status.st_size, size_bytes_);
+}
+
 void MappedFile::read(uint64_t offset, std::span<std::byte> out) const {
   if (offset > size_bytes_ || out.size() > size_bytes_ - offset) {
     throw IoError(fmt::format("{}: {} bytes at offset {} were asked for, but the file has {}", path_.string(),
@@ -92,6 +105,7 @@ void MappedFile::read(uint64_t offset, std::span<std::byte> out) const {
   if (out.empty()) return;
   if (access_ == FileAccess::kMap) {
     std::memcpy(out.data(), mapped_ + offset, out.size());
+    require_bytes_until(offset + out.size());  // afterwards: what was copied before is what the file had
     return;
   }
   for (size_t done = 0; done < out.size();) {

@@ -260,6 +260,7 @@ void IndexedDataset::convert(int64_t sequence, int64_t offset, std::span<Out> ou
     };
     if (tokens_.access() == FileAccess::kMap) {
       copy(tokens_.bytes().data() + at);
+      tokens_.require_bytes_until(at + out.size() * sizeof(Stored));
     } else {
       std::vector<std::byte> buffer(out.size() * sizeof(Stored));
       tokens_.read(at, buffer);

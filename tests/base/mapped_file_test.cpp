@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <span>
 #include <string>
@@ -48,6 +49,24 @@ TEST_P(MappedFileTest, RefusesRangesBeyondTheFile) {
   EXPECT_THROW(text(file, 10, 1), IoError);
   EXPECT_THROW(text(file, 11, 0), IoError);
   EXPECT_THROW(text(file, ~uint64_t{0}, 2), IoError);
+}
+
+TEST_P(MappedFileTest, RefusesBytesThatTheFileHasLost) {
+  const std::string path = make("0123456789");
+  const MappedFile file(path, GetParam());
+  std::filesystem::resize_file(path, 7);
+  EXPECT_EQ(text(file, 0, 7), "0123456");
+  EXPECT_THROW(text(file, 5, 3), IoError);
+  EXPECT_THROW(text(file, 9, 1), IoError);
+}
+
+TEST_P(MappedFileTest, KeepsAFileThatIsReplacedOrRemoved) {
+  const std::string path = make("0123456789");
+  const MappedFile file(path, GetParam());
+  std::filesystem::rename(make("01"), path);
+  EXPECT_EQ(text(file, 0, 10), "0123456789");
+  std::filesystem::remove(path);
+  EXPECT_EQ(text(file, 0, 10), "0123456789");
 }
 
 TEST_P(MappedFileTest, OpensAnEmptyFile) {

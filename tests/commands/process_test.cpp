@@ -269,6 +269,28 @@ TEST(Process, NamesAFileTruncatedDuringTraining) {
   EXPECT_THAT(training.output(), HasSubstr(prefix + ".bin was truncated while it was read, or its disk failed."));
 }
 
+TEST(Process, AFileThatLosesItsLastByteDuringTrainingEndsIt) {
+  const ScratchDirectory scratch;
+  std::ofstream(scratch.file("text.txt")) << std::string(5000, 'a');
+  Program preprocessing(words_of(MEGATRON_PROGRAM
+                                 " preprocess_data --input-format text --tokenizer-type ByteLevelTokenizer --input " +
+                                 scratch.file("text.txt") + " --output-prefix " + scratch.file("data")));
+  ASSERT_EQ(preprocessing.wait_status(), 0) << preprocessing.output();
+  const std::string prefix = scratch.file("data_text_document");
+  Program training(words_of(MEGATRON_PROGRAM
+                            " pretrain_gpt --num-layers 2 --hidden-size 16 --num-attention-heads 2 --seq-length 16"
+                            " --max-position-embeddings 16 --micro-batch-size 2 --train-iters 30000 --lr 1e-2"
+                            " --tokenizer-type ByteLevelTokenizer --num-threads 1 --log-interval 1 --split 1,0,0"
+                            " --eval-iters 0 --device cpu --data-path " +
+                            prefix));
+  ASSERT_TRUE(training.read_until("iteration        3/")) << training.output();
+  std::filesystem::resize_file(prefix + ".bin", std::filesystem::file_size(prefix + ".bin") - 1);
+  const int status = training.wait_status();
+  EXPECT_TRUE(WIFEXITED(status)) << training.output();
+  EXPECT_EQ(WEXITSTATUS(status), 6);
+  EXPECT_THAT(training.output(), HasSubstr(prefix + ".bin: the file has become shorter since it was opened"));
+}
+
 TEST(Process, NamesTheFileThatExceedsTheFileSizeLimit) {
   const ScratchDirectory scratch;
   const Words words = words_of(
