@@ -22,6 +22,7 @@ constexpr std::string_view kPlanIntroduction =
 
 Draws one step of each pipeline rank, without a model or a device: when forwards (F), gradients of inputs (B) and
 gradients of weights (W) of each micro-batch run, how long ranks are idle, and how many activations they keep.
+'megatron plan --memory' says what a run will hold on each GPU: see 'megatron plan --memory --help'.
 
   megatron plan --show-schedule --pipeline-model-parallel-size 4 --num-micro-batches 8
   megatron plan --show-schedule --pipeline-model-parallel-size 4 --schedule zb-v --schedule-svg zb_v.svg
@@ -292,7 +293,8 @@ PlanConfig parse_plan(const std::vector<std::string>& args) {
   Mistakes mistakes;
   const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
   if (!config.show_schedule)
-    mistakes.add({"--show-schedule"}, "--show-schedule is missing: plan has no other output yet");
+    mistakes.add({"--show-schedule"},
+                 "plan needs to know what to show: --show-schedule, or --memory with the flags of a training run");
   check_layer_flags(given, table, mistakes);
   check_sizes(config, given, table, mistakes);
   check_needs(table, given, mistakes);

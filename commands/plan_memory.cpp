@@ -14,8 +14,10 @@
 #include "megatron/base/field.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/core/cuda_stream.h"
+#include "megatron/core/host_memory_limit.h"
 #include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/planning/expert_room.h"
+#include "megatron/training/planning/host_tables.h"
 #include "megatron/training/planning/memory_advice.h"
 #include "megatron/training/planning/step_plan.h"
 
@@ -122,6 +124,7 @@ void show_memory_plan(const std::vector<std::string>& args, std::ostream& out) {
     mistakes.add({}, "{}", reason_of(error));
   }
   mistakes.throw_if_any("the flags are wrong");
+  require_host_tables_fit(host_tables(config, false), 1, host_memory_for_arenas());
   const auto bytes_of = [&](const PretrainConfig& run) { return fullest_plan(run, flags.gpu_memory).bytes(); };
   const auto total = static_cast<int64_t>(flags.gpu_memory * static_cast<double>(kGibibyte));
   config = with_expert_room(config, [&](const PretrainConfig& run) { return bytes_of(run) <= total; });

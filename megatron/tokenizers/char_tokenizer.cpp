@@ -12,9 +12,6 @@
 
 namespace megatron {
 namespace {
-constexpr std::string_view kHowToMakeOne =
-    "The flag --make-char-vocab of preprocess_data writes the vocabulary of a text to --vocab-file.";
-
 class CharEncoder final : public TextEncoder {
  public:
   explicit CharEncoder(const CharTokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -56,7 +53,7 @@ std::vector<std::string> split_characters(std::string_view valid) {
 }  // namespace
 
 CharTokenizer::CharTokenizer(std::vector<std::string> characters) : characters_(std::move(characters)) {
-  require<DataError>(!characters_.empty(), "CharTokenizer: the vocabulary is empty. {}", kHowToMakeOne);
+  require<DataError>(!characters_.empty(), "CharTokenizer: the vocabulary is empty. {}", kHowToMakeACharVocabulary);
   ascii_ids_.fill(kAbsent);
   for (size_t id = 0; id < characters_.size(); ++id) {
     const std::string& character = characters_[id];
@@ -71,7 +68,7 @@ CharTokenizer::CharTokenizer(std::vector<std::string> characters) : characters_(
 }
 
 CharTokenizer CharTokenizer::from_file(const std::string& path) {
-  const std::string content = read_tokenizer_file("--vocab-file", path, kHowToMakeOne);
+  const std::string content = read_tokenizer_file("--vocab-file", path, kHowToMakeACharVocabulary);
   if (path.ends_with(".json")) return CharTokenizer(parse_json_list(content, path));
   require<DataError>(!find_invalid_utf8(content), "the vocabulary {} is not UTF-8", path);
   return CharTokenizer(split_characters(content));
@@ -84,7 +81,7 @@ TokenId CharTokenizer::id_of(char32_t code_point) const {
   const auto place = ids_.find(code_point);
   if (place == ids_.end())
     throw DataError(fmt::format("CharTokenizer: U+{:04X} is not among the {} characters of the vocabulary. {}",
-                                static_cast<uint32_t>(code_point), characters_.size(), kHowToMakeOne));
+                                static_cast<uint32_t>(code_point), characters_.size(), kHowToMakeACharVocabulary));
   return place->second;
 }
 

@@ -2,11 +2,16 @@
 #pragma once
 
 #include <array>
+#include <string_view>
 #include <unordered_map>
 
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
+
+/// For errors about --vocab-file of a CharTokenizer.
+inline constexpr std::string_view kHowToMakeACharVocabulary =
+    "The flag --make-char-vocab of preprocess_data writes the vocabulary of a text to --vocab-file.";
 
 /// `--tokenizer-type CharTokenizer --vocab-file FILE`, a type of our own: one id per Unicode code point, in the order
 /// of the vocabulary. There is no end of document. A character outside of the vocabulary is an error.

@@ -147,7 +147,9 @@ void require_flags(const Type& type, const TokenizerOptions& options) {
   std::vector<std::string> mistakes;
   for (const Flag& flag : flags_of(options)) {
     if (holds(type.needed, flag.name)) {
-      if (!flag.given) mistakes.push_back(fmt::format("{} is missing", flag.name));
+      if (flag.given) continue;
+      mistakes.push_back(fmt::format("{} is missing", flag.name));
+      if (type.name == "CharTokenizer") mistakes.back() += fmt::format(". {}", kHowToMakeACharVocabulary);
     } else if (flag.given && !holds(type.allowed, flag.name)) {
       mistakes.push_back(fmt::format("{} has no meaning for it", flag.name));
     }

@@ -164,8 +164,9 @@ TEST(PlanCommand, ReportsAllMistakesAtOnce) {
                           "--microbatch-group-size-per-virtual-pipeline-stage", "4", "--forward-time", "0"});
   EXPECT_EQ(o.status, static_cast<int>(ExitCode::kUsage));
   EXPECT_THAT(o.out, IsEmpty());
-  for (const char* text : {"5 mistakes", "--show-schedule is missing", "the schedule 1f1b has one stage",
-                           "--loss-cost needs --num-layers", "is for the schedule interleaved", "--forward-time 0"})
+  for (const char* text : {"5 mistakes", "plan needs to know what to show: --show-schedule, or --memory",
+                           "the schedule 1f1b has one stage", "--loss-cost needs --num-layers",
+                           "is for the schedule interleaved", "--forward-time 0"})
     EXPECT_THAT(o.err, HasSubstr(text));
 }
 

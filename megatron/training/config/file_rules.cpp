@@ -1,4 +1,5 @@
 // Rules of data, tokenizer, checkpoints and logs.
+#include "megatron/tokenizers/char_tokenizer.h"
 #include "megatron/training/config/rules.h"
 
 namespace megatron {
@@ -107,7 +108,9 @@ void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
   };
   need("GPT2BPETokenizer", tokenizer.vocab_file.has_value(), "--vocab-file");
   need("GPT2BPETokenizer", tokenizer.merge_file.has_value(), "--merge-file");
-  need("CharTokenizer", tokenizer.vocab_file.has_value(), "--vocab-file");
+  if (type == "CharTokenizer" && !tokenizer.vocab_file)
+    mistakes.add({"--tokenizer-type", "--vocab-file"}, "--tokenizer-type CharTokenizer needs --vocab-file. {}",
+                 kHowToMakeACharVocabulary);
   need("NullTokenizer", tokenizer.vocab_size.has_value(), "--vocab-size");
   for (const char* name : {"BertWordPieceLowerCase", "BertWordPieceCase"})
     need(name, tokenizer.vocab_file.has_value(), "--vocab-file");

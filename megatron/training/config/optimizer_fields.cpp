@@ -107,7 +107,8 @@ void describe_optimizer_offload(FieldTable& table, PretrainConfig& config) {
   table
       .add("optimizer_cpu_offload", optimizer.optimizer_cpu_offload,
            "keep the optimizer's state in host memory, and step it there")
-      .known_as("cpu-optimizer cpu-optimizer-type optimizer-offload offload-optimizer")
+      .also({"--cpu-optimizer"})
+      .known_as("cpu-optimizer-type optimizer-offload offload-optimizer")
       .differs({.megatron = "needs --use-precision-aware-optimizer, and keeps a copy of gradients and weights in host "
                             "memory",
                 .ours = "works without it too; gradients and weights pass through a few pieces of host memory"});

@@ -114,13 +114,15 @@ TEST(PretrainConfig, TakesSpellingsOfOtherVersionsAndNamesThem) {
   EXPECT_THAT(notes_block(config),
               HasSubstr("--virtual-pipeline-model-parallel-size is taken as --num-virtual-stages-per-pipeline-rank"));
   EXPECT_THAT(notes_block(parse()), Not(HasSubstr("is taken as")));
+  const PretrainConfig offloaded = parse({"--cpu-optimizer"});
+  EXPECT_TRUE(offloaded.optimizer.optimizer_cpu_offload);
+  EXPECT_THAT(notes_block(offloaded), HasSubstr("--cpu-optimizer is taken as --optimizer-cpu-offload"));
 }
 
 TEST(PretrainConfig, NamesMegatronsFlagForSpellingsOfWhatIsNotHereYet) {
   EXPECT_THAT(
       refusal(with({"--fp8", "hybrid"})),
       HasSubstr("--fp8: Megatron's flag is --fp8-format, a flag of Megatron that megatron.cpp does not have yet"));
-  EXPECT_THAT(refusal(with({"--cpu-optimizer"})), HasSubstr("--optimizer-cpu-offload"));
 }
 
 TEST(PretrainConfig, TakesWhatScriptsGiveToTorchrun) {
