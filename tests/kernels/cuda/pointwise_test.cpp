@@ -17,12 +17,12 @@ using testing::within;
 
 class CudaPointwise : public testing::CudaTest {};
 
-const Shape kShapes[] = {{1, 1}, {5, 7}, {2, 3, 64}, {70, 129}, {9, 2056}};
+const Shape kPointwiseShapes[] = {{1, 1}, {5, 7}, {2, 3, 64}, {70, 129}, {9, 2056}};
 
 template <class F>
-void for_all_cases(F&& f) {
+void for_all_pointwise_cases(F&& f) {
   for (DType dtype : kCudaTypes)
-    for (const Shape& shape : kShapes)
+    for (const Shape& shape : kPointwiseShapes)
       for (Placement placement : kPlacements) {
         SCOPED_TRACE(fmt::format("{} {} gap {} shift {}", dtype, shape, placement.gap, placement.shift));
         f(dtype, shape, placement);
@@ -30,7 +30,7 @@ void for_all_cases(F&& f) {
 }
 
 TEST_F(CudaPointwise, ActivationsAgreeWithTheCpu) {
-  for_all_cases([&](DType dtype, const Shape& shape, Placement p) {
+  for_all_pointwise_cases([&](DType dtype, const Shape& shape, Placement p) {
     const int64_t n = shape.num_elements(), f = shape[-1], rows = n / f;
     Twin x(dtype, shape, random_values(n, 1, 2), p), bias(dtype, {f}, random_values(f, 2)), y(dtype, shape, {}, p);
     Twin dy(dtype, shape, random_values(n, 3), p), dx(dtype, shape, {}, p), dbias(DType::kFloat32, {f});
@@ -55,7 +55,7 @@ TEST_F(CudaPointwise, ActivationsAgreeWithTheCpu) {
 }
 
 TEST_F(CudaPointwise, GatedActivationsAgreeWithTheCpu) {
-  for_all_cases([&](DType dtype, const Shape& shape, Placement p) {
+  for_all_pointwise_cases([&](DType dtype, const Shape& shape, Placement p) {
     const int64_t n = shape.num_elements(), f = shape[-1], rows = n / f;
     Twin gate(dtype, shape, random_values(n, 1, 2), p), up(dtype, shape, random_values(n, 2, 2), p);
     Twin gate_bias(dtype, {f}, random_values(f, 3)), up_bias(dtype, {f}, random_values(f, 4));
@@ -99,7 +99,7 @@ TEST_F(CudaPointwise, GatedActivationsAgreeWithTheCpu) {
 
 TEST_F(CudaPointwise, DropoutDrawsTheMaskOfTheCpu) {
   TwinValues<StepState> state({StepState{.step = 5}});
-  for_all_cases([&](DType dtype, const Shape& shape, Placement p) {
+  for_all_pointwise_cases([&](DType dtype, const Shape& shape, Placement p) {
     const int64_t n = shape.num_elements(), h = shape[-1], rows = n / h;
     Twin x(dtype, shape, random_values(n, 1), p), bias(dtype, {h}, random_values(h, 2));
     Twin residual(dtype, shape, random_values(n, 3), p), y(dtype, shape, {}, p), dx(dtype, shape, {}, p);
