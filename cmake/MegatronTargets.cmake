@@ -6,9 +6,9 @@
 #                                                         mpi, runs it as N processes; skipped without Open MPI's mpirun
 # In DEPS, megatron::NAME is that folder. Elsewhere megatron::core is all folders together, as for users of the package.
 #
-# OPTIMIZE is the level of a release build: -O2 by default, which compiles in two thirds of the time that -O3 needs; -O3 where loops
+# OPTIMIZE is the level of a release build: -O2 by default, which compiles in three quarters of the time that -O3 needs; -O3 where loops
 # run over elements, characters or bytes; -O1 where nothing runs more than once a step. Tests have the level of their folder,
-# MEGATRON_OPTIMIZE_TESTS, by default. MEGATRON_OPTIMIZE is one level for all libraries.
+# MEGATRON_OPTIMIZE_TESTS, by default. MEGATRON_OPTIMIZE is one level for all libraries and commands.
 include(MegatronUnity)
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
@@ -46,16 +46,21 @@ function(megatron_optimize target level)
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:${level}>)
 endfunction()
 
+function(megatron_optimize_library target level)
+  if(MEGATRON_OPTIMIZE)
+    set(level ${MEGATRON_OPTIMIZE})
+  endif()
+  megatron_optimize(${target} ${level})
+endfunction()
+
 function(megatron_library name)
   cmake_parse_arguments(ARG "" "OPTIMIZE" "SOURCES;DEPS" ${ARGN})
-  if(MEGATRON_OPTIMIZE)
-    set(ARG_OPTIMIZE ${MEGATRON_OPTIMIZE})
-  elseif(NOT ARG_OPTIMIZE)
+  if(NOT ARG_OPTIMIZE)
     set(ARG_OPTIMIZE -O2)
   endif()
   list(TRANSFORM ARG_DEPS REPLACE "^megatron::" "megatron_")
   add_library(megatron_${name} STATIC ${ARG_SOURCES})
-  megatron_optimize(megatron_${name} ${ARG_OPTIMIZE})
+  megatron_optimize_library(megatron_${name} ${ARG_OPTIMIZE})
   megatron_compile_together(megatron_${name} ${ARG_SOURCES})
   target_include_directories(megatron_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                                      $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

@@ -19,7 +19,7 @@ struct ParameterCount {
 /// All ranks of a pipeline take part.
 ParameterCount count_parameters(const Model& model, const ProcessGroupCollection& groups);
 
-/// Of the whole model of a run, however it is laid out: no rank takes part, and no memory is used.
+/// Counts the parameters of the whole model of a run, whatever its layout. Allocates nothing.
 int64_t num_model_parameters(const PretrainConfig& config);
 
 /// The line of Megatron-LM about this rank, and one about the whole model.

@@ -26,13 +26,13 @@ struct DeviceNeeds {
 };
 DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads);
 
+/// A process that only starts ranks does not know free_bytes, own_bytes, text and warning: they are empty there.
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::kCpu;
   int cuda_device = 0;                       // number of the GPU
   std::string gpu;                           // its name
   std::string pci_bus_id;                    // "0000:1b:00.0"
-  int64_t memory_bytes = 0, free_bytes = 0;  // of the GPU, when this process had nothing but its context there; what is
-                                             // free is unknown, 0, to a process that only starts ranks, as is the text
+  int64_t memory_bytes = 0, free_bytes = 0;  // of the GPU, when this process had nothing but its context there
   std::optional<int64_t> own_bytes;          // of this process then, where the driver tells
   /// For the banner: "device: cuda, NVIDIA H100 80GB HBM3, 79.2 GiB", with what runs attention, or why it is the CPU.
   std::string text;
