@@ -1,14 +1,16 @@
 #include "megatron/training/hugging_face/hugging_face_model.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/core/device_step_state.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
 #include "megatron/dist_checkpointing/safetensors_folder.h"
 #include "megatron/models/hugging_face/config_reader.h"
 #include "megatron/models/hugging_face/families.h"
 #include "megatron/training/hugging_face/meta_folder.h"
+#include "megatron/training/planning/whole_model.h"
 
 namespace megatron {
 
@@ -126,13 +128,9 @@ void take_hugging_face_tokenizer(const FileSystem& files, const std::string& dir
 }
 
 WeightMap weight_map_of(const Family& family, const PretrainConfig& config) {
-  Device device(DeviceKind::kMeta, {.capacity_bytes = int64_t{1} << 46});  // of any size: nothing is allocated
-  DeviceStepState step(device);
-  const Context ctx{.device = device, .step = step.get(), .key = {}};
-  const ProcessGroupCollection groups = ProcessGroupCollection::single();
-  const auto model = config.family.make_model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""},
-                                              whole_layout(config.transformer), config.family.options);
-  return {family, *model};
+  std::optional<WeightMap> map;
+  with_whole_model(config, [&](const Model& model) { map.emplace(family, model); });
+  return std::move(*map);
 }
 
 }  // namespace megatron

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "megatron/core/device_step_state.h"
+#include "megatron/training/planning/whole_model.h"
 
 namespace megatron {
 
@@ -19,13 +19,10 @@ ParameterCount count_parameters(const Model& model, const ProcessGroupCollection
 }
 
 int64_t num_model_parameters(const PretrainConfig& config) {
-  Device device(DeviceKind::kMeta, {.capacity_bytes = int64_t{1} << 46});  // of any size: nothing is allocated
-  DeviceStepState step(device);
-  const Context ctx{.device = device, .step = step.get(), .key = {}};
-  const ProcessGroupCollection groups = ProcessGroupCollection::single();
-  const auto model = config.family.make_model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""},
-                                              whole_layout(config.transformer), config.family.options);
-  return count_parameters(*model, groups).total;
+  int64_t total = 0;
+  with_whole_model(
+      config, [&](const Model& model) { total = count_parameters(model, ProcessGroupCollection::single()).total; });
+  return total;
 }
 
 std::string parameter_count_text(const ParameterCount& count, const ProcessGroupCollection& groups) {
